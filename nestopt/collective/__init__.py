@@ -1,0 +1,1 @@
+"""Synthesis of collective communication schedules on arbitrary networks."""

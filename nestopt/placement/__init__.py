@@ -1,0 +1,1 @@
+"""Placement of a training job on a hierarchical, heterogeneous, partly failed cluster."""

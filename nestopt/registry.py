@@ -1,0 +1,72 @@
+"""The lazy method table: names to ``module:function``, imported when first used.
+
+This table and the command line are the only places through which `nestopt` reaches
+`formulations` and `instances`. Third-party methods register in the entry-point group
+``nestopt.solvers`` under the name ``placement.NAME`` or ``collective.NAME``.
+
+A method is ``solve(instance, options: SolveOptions) -> Result``; `instance` is a
+`nestopt.placement.problem.PlacementInstance` or `nestopt.collective.problem.CollectiveInstance`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nestopt.options import SolveOptions
+    from nestopt.result import Result
+
+__all__ = ["METHODS", "Method", "get_method", "method_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the table: where the method lives, one line about it, its ``--set`` keys."""
+
+    target: str
+    summary: str
+    settings: tuple[str, ...] = ()
+
+
+_PLACEMENT_SPACE = ("uniform", "tensor", "context", "expert", "zero", "recompute", "schedule",
+                    "microbatch", "replicas", "sequence", "layout", "model")
+
+METHODS: dict[str, dict[str, Method]] = {
+    "placement": {},
+    "collective": {},
+}
+
+
+def method_names(problem: str) -> list[str]:
+    """Names of a problem's methods, built in and registered by other distributions."""
+    names = list(METHODS[problem])
+    for point in entry_points(group="nestopt.solvers"):
+        head, _, tail = point.name.partition(".")
+        if head == problem and tail:
+            names.append(tail)
+    return names
+
+
+def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]:
+    """The function of a method.
+
+    Raises
+    ------
+    UsageError
+        If no method has that name (with a suggestion).
+    """
+    row = METHODS[problem].get(name)
+    if row is None:
+        for point in entry_points(group="nestopt.solvers"):
+            if point.name == f"{problem}.{name}":
+                return point.load()  # type: ignore[no-any-return]
+        raise unknown_name(f"{problem} method", name, method_names(problem))
+    module, _, function = row.target.partition(":")
+    return getattr(import_module(module), function)  # type: ignore[no-any-return]

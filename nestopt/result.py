@@ -1,0 +1,213 @@
+"""The result of a run: why it ended, what it found, and what it proved.
+
+Follows the convention that a termination is a reason and a limit, and that the bound is always a
+valid number (possibly infinite), whatever the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from nestopt.errors import NestoptError
+
+__all__ = ["SCHEMA", "Limit", "Reason", "Result", "Termination", "relative_gap", "versions"]
+
+SCHEMA = "nestopt.result/1"
+
+
+class Reason(StrEnum):
+    """Why a run ended."""
+
+    OPTIMAL = "optimal"
+    INFEASIBLE = "infeasible"
+    FEASIBLE = "feasible"
+    NO_SOLUTION = "no-solution"
+    ERROR = "error"
+
+
+class Limit(StrEnum):
+    """Which limit ended a run; set exactly when the reason is feasible or no-solution."""
+
+    TIME = "time"
+    ITERATIONS = "iterations"
+    MEMORY = "memory"
+    INTERRUPTED = "interrupted"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """Reason and limit of a run's end.
+
+    A heuristic that simply finished without a proof ends as ``feasible`` with limit
+    ``iterations``.
+    """
+
+    reason: Reason
+    limit: Limit = Limit.NONE
+
+    def __post_init__(self) -> None:
+        limited = self.reason in (Reason.FEASIBLE, Reason.NO_SOLUTION)
+        if limited != (self.limit is not Limit.NONE):
+            raise NestoptError(
+                f"termination {self.reason.value} with limit {self.limit.value}: a limit is set "
+                "exactly when the reason is feasible or no-solution"
+            )
+
+
+def relative_gap(objective: float | None, bound: float) -> float | None:
+    """(objective - bound) / objective for minimization; 0 when both are 0, None if unknown."""
+    if objective is None:
+        return None
+    if objective == bound:
+        return 0.0
+    if not math.isfinite(bound) or objective == 0:
+        return math.inf
+    return (objective - bound) / abs(objective)
+
+
+@dataclass(slots=True)
+class Result:
+    """What a method returns.
+
+    Attributes
+    ----------
+    problem : str
+        ``"placement"`` or ``"collective"``.
+    instance : dict
+        ``name``, ``sha256`` and, so that the file stands alone, ``data`` (the whole instance).
+    method : str
+        The method's name, ``"dp"``, ``"greedy"``, ...
+    termination : Termination
+    objective : float or int or None
+        Objective of the solution (seconds for placement, integer picoseconds for collectives);
+        None without a solution.
+    bound : float or int
+        A valid lower bound, in the same unit; ``-inf`` if nothing is known, ``inf`` if proved
+        infeasible.
+    seconds : float
+        Wall-clock time of the method.
+    solution : dict or None
+        JSON-ready plan or schedule.
+    witness : dict or None
+        What certifies the bound.
+    infeasible_because : tuple of str
+        The named constraints that make an instance infeasible.
+    stats : dict
+        Anything else worth recording (nodes, labels, restarts); JSON-ready.
+    """
+
+    problem: str
+    instance: dict[str, Any]
+    method: str
+    termination: Termination
+    objective: float | int | None
+    bound: float | int
+    seconds: float
+    seed: int = 0
+    threads: int = 1
+    solution: dict[str, Any] | None = None
+    witness: dict[str, Any] | None = None
+    infeasible_because: tuple[str, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=lambda: versions())
+
+    @property
+    def gap(self) -> float | None:
+        """Gap to the bound, (objective - bound) / objective."""
+        return relative_gap(self.objective, self.bound)
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON object of this result; infinities are written as strings."""
+        return {
+            "schema": SCHEMA,
+            "problem": self.problem,
+            "instance": self.instance,
+            "method": self.method,
+            "settings": self.settings,
+            "termination": {
+                "reason": self.termination.reason.value,
+                "limit": self.termination.limit.value,
+            },
+            "objective": _finite(self.objective),
+            "bound": _finite(self.bound),
+            "gap": _finite(self.gap),
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "threads": self.threads,
+            "solution": self.solution,
+            "witness": self.witness,
+            "infeasible_because": list(self.infeasible_because),
+            "stats": self.stats,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Result:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        NestoptError
+            If the schema is not ``nestopt.result/1`` or a field is missing.
+        """
+        if data.get("schema") != SCHEMA:
+            raise NestoptError(f"schema: {data.get('schema')!r}; expected {SCHEMA!r}")
+        try:
+            ended = data["termination"]
+            return cls(
+                problem=data["problem"],
+                instance=data["instance"],
+                method=data["method"],
+                termination=Termination(Reason(ended["reason"]), Limit(ended["limit"])),
+                objective=_unfinite(data["objective"]),
+                bound=_bound(data["bound"]),
+                seconds=data["seconds"],
+                seed=data.get("seed", 0),
+                threads=data.get("threads", 1),
+                solution=data.get("solution"),
+                witness=data.get("witness"),
+                infeasible_because=tuple(data.get("infeasible_because", ())),
+                stats=data.get("stats", {}),
+                settings=data.get("settings", {}),
+                versions=data.get("versions", {}),
+            )
+        except KeyError as error:
+            raise NestoptError(f"a result needs the field {error.args[0]!r}") from error
+        except (TypeError, ValueError) as error:
+            raise NestoptError(f"termination or bound: {error}") from error
+
+
+def _finite(value: float | int | None) -> float | int | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "inf" if value > 0 else "-inf"
+
+
+def _unfinite(value: float | int | str | None) -> float | int | None:
+    return float(value) if isinstance(value, str) else value
+
+
+def _bound(value: float | int | str | None) -> float | int:
+    number = _unfinite(value)
+    return -math.inf if number is None else number
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of every library that is installed and matters for a result."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from nestopt._version import __version__
+
+    found = {"nestopt": __version__, "python": platform.python_version()}
+    for package in ("numpy", "numba", "scipy", "networkx", "pulp", "highspy", "ortools"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
