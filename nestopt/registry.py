@@ -1,6 +1,7 @@
 """The lazy method table: names to ``module:function``, imported when first used.
 
-This table and the command line are the only places through which `nestopt` reaches
+Each problem lists its own methods in ``nestopt.PROBLEM.methods``. These tables and the command
+line are the only places through which `nestopt` reaches
 `formulations` and `instances`. Third-party methods register in the entry-point group
 ``nestopt.solvers`` under the name ``placement.NAME`` or ``collective.NAME``.
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from nestopt.options import SolveOptions
     from nestopt.result import Result
 
-__all__ = ["METHODS", "Method", "get_method", "method_names"]
+__all__ = ["Method", "get_method", "method_names", "methods_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,18 @@ class Method:
     settings: tuple[str, ...] = ()
 
 
-_PLACEMENT_SPACE = ("uniform", "tensor", "context", "expert", "zero", "recompute", "schedule",
-                    "microbatch", "replicas", "sequence", "layout", "model")
+def _table(problem: str) -> dict[str, Method]:
+    return import_module(f"nestopt.{problem}.methods").METHODS  # type: ignore[no-any-return]
 
-METHODS: dict[str, dict[str, Method]] = {
-    "placement": {},
-    "collective": {},
-}
+
+def methods_of(problem: str) -> dict[str, Method]:
+    """The built-in methods of a problem."""
+    return dict(_table(problem))
 
 
 def method_names(problem: str) -> list[str]:
     """Names of a problem's methods, built in and registered by other distributions."""
-    names = list(METHODS[problem])
+    names = list(_table(problem))
     for point in entry_points(group="nestopt.solvers"):
         head, _, tail = point.name.partition(".")
         if head == problem and tail:
@@ -62,7 +63,7 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
     UsageError
         If no method has that name (with a suggestion).
     """
-    row = METHODS[problem].get(name)
+    row = _table(problem).get(name)
     if row is None:
         for point in entry_points(group="nestopt.solvers"):
             if point.name == f"{problem}.{name}":

@@ -24,12 +24,29 @@ __all__ = [
     "parse_time_ps",
 ]
 
-_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15,
-            "E": 10**18}
+_DECIMAL = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
+}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_TIME = {"ps": Fraction(1, 10**12), "ns": Fraction(1, 10**9), "us": Fraction(1, 10**6),
-         "µs": Fraction(1, 10**6), "μs": Fraction(1, 10**6), "ms": Fraction(1, 10**3),
-         "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
+_TIME = {
+    "ps": Fraction(1, 10**12),
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "μs": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*$")
 
 

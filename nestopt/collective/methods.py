@@ -1,0 +1,9 @@
+"""The collective methods, by name."""
+
+from __future__ import annotations
+
+from nestopt.registry import Method
+
+__all__ = ["METHODS"]
+
+METHODS: dict[str, Method] = {}
