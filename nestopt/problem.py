@@ -72,4 +72,4 @@ def get_problem(name: str) -> Problem:
     """The problem of a name, ``"placement"`` or ``"collective"``."""
     if name not in ("placement", "collective"):
         raise UsageError(f"unknown problem {name!r}; known: placement, collective")
-    return import_module(f"nestopt.{name}.problem").PROBLEM  # type: ignore[no-any-return]
+    return import_module(f"nestopt.{name}.problem").PROBLEM

@@ -37,7 +37,7 @@ class Method:
 
 
 def _table(problem: str) -> dict[str, Method]:
-    return import_module(f"nestopt.{problem}.methods").METHODS  # type: ignore[no-any-return]
+    return import_module(f"nestopt.{problem}.methods").METHODS
 
 
 def methods_of(problem: str) -> dict[str, Method]:
@@ -67,7 +67,7 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
     if row is None:
         for point in entry_points(group="nestopt.solvers"):
             if point.name == f"{problem}.{name}":
-                return point.load()  # type: ignore[no-any-return]
+                return point.load()
         raise unknown_name(f"{problem} method", name, method_names(problem))
     module, _, function = row.target.partition(":")
-    return getattr(import_module(module), function)  # type: ignore[no-any-return]
+    return getattr(import_module(module), function)

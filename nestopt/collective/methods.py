@@ -6,4 +6,4 @@ from nestopt.registry import Method
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = dict[str, Method]()
