@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nestopt.options import SolveOptions
     from nestopt.result import Result
 
-__all__ = ["Method", "get_method", "method_names", "methods_of"]
+__all__ = ["Method", "get_method", "method_names", "methods_of", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +71,16 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
         raise unknown_name(f"{problem} method", name, method_names(problem))
     module, _, function = row.target.partition(":")
     return getattr(import_module(module), function)
+
+
+def named(kind: str, name: str) -> Any:
+    """The library's object of a name: `kind` is topology, collective, cluster or workload.
+
+    Raises
+    ------
+    UsageError
+        If the catalogue has no such name (with a suggestion).
+    InputError
+        If the name's parameters are wrong (``mesh2d:0x4``).
+    """
+    return import_module("instances.catalog").resolve(kind, name)
