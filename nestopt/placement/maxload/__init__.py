@@ -1,0 +1,27 @@
+"""Max-load partitioning of a DAG workload among accelerators and CPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nestopt.placement.maxload.model import MaxLoadProblem, Operator, Stage, stage_load
+
+if TYPE_CHECKING:
+    from nestopt.options import SolveOptions
+    from nestopt.result import Result
+
+__all__ = ["MaxLoadProblem", "Operator", "Stage", "check", "solve_dp", "stage_load"]
+
+
+def solve_dp(problem: MaxLoadProblem, options: SolveOptions) -> Result:
+    """Exact dynamic program; see `nestopt.placement.maxload.dp.solve_dp`."""
+    from nestopt.placement.maxload.dp import solve_dp as solve
+
+    return solve(problem, options)
+
+
+def check(result: Result) -> list[str]:
+    """Independent checker; see `nestopt.placement.maxload.check.check`."""
+    from nestopt.placement.maxload import check as module
+
+    return module.check(result)
