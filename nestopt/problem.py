@@ -34,9 +34,18 @@ class Instance(Protocol):
 
 
 class Problem(Protocol):
-    """One problem's entry points for the command line."""
+    """One problem's entry points for the command line.
+
+    Attributes
+    ----------
+    name : str
+        ``"placement"`` or ``"collective"``.
+    settings : tuple of str
+        The ``--set`` keys that `from_names` reads (global batch, chunk size, ...).
+    """
 
     name: str
+    settings: tuple[str, ...]
 
     def from_names(self, names: dict[str, str], settings: dict[str, str]) -> Any:
         """The instance from ``--workload/--cluster`` or ``--collective/--topology`` values."""
