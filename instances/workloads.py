@@ -1,0 +1,113 @@
+"""Named workloads: BERT-Large, GPT-3 (all sizes of Narayanan et al.), Llama, MoE models.
+
+Sources: GPT sizes from Narayanan et al. 2021 (arXiv 2104.04473), Table 1; GPT-3 175B from Brown
+et al. 2020 (96 layers, 12288, 96 heads); BERT-Large from Devlin et al. 2018; Llama-2 7B from
+Touvron et al. 2023; Llama-3 from arXiv 2407.21783; Mixtral 8x7B from arXiv 2401.04088; the
+DeepSeek-V3-like model from arXiv 2412.19437, with plain multi-head attention in place of its
+latent attention.
+
+A name may carry settings: ``gpt3-175b,batch=3072,seq=4096,flash=1``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import InputError, unknown_name
+from nestopt.placement.transformer import Transformer, expand
+
+if TYPE_CHECKING:
+    from nestopt.placement.workload import Workload
+
+__all__ = ["MODELS", "by_name", "names"]
+
+
+def _gpt(layers: int, hidden: int, heads: int) -> Transformer:
+    return Transformer(layers, hidden, heads, sequence=2048, vocabulary=51200)
+
+
+def _llama(
+    layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, sequence: int, vocabulary: int
+) -> Transformer:
+    return Transformer(
+        layers, hidden, heads, sequence, vocabulary, kv_heads=kv_heads, ffn=ffn, gated=True,
+        tied=False, flash=True, biases=False,
+    )  # fmt: skip
+
+
+MODELS: dict[str, tuple[Transformer, int]] = {
+    "bert-large": (Transformer(24, 1024, 16, sequence=512, vocabulary=30592), 1024),
+    "gpt3-1.7b": (_gpt(24, 2304, 24), 512),
+    "gpt3-3.6b": (_gpt(30, 3072, 32), 512),
+    "gpt3-7.5b": (_gpt(36, 4096, 32), 512),
+    "gpt3-18.4b": (_gpt(40, 6144, 48), 1024),
+    "gpt3-39.1b": (_gpt(48, 8192, 64), 1536),
+    "gpt3-76.1b": (_gpt(60, 10240, 80), 1792),
+    "gpt3-145.6b": (_gpt(80, 12288, 96), 2304),
+    "gpt3-175b": (_gpt(96, 12288, 96), 1536),
+    "gpt3-310.1b": (_gpt(96, 16384, 128), 2160),
+    "gpt3-529.6b": (_gpt(105, 20480, 128), 2520),
+    "gpt3-1t": (_gpt(128, 25600, 160), 3072),
+    "llama2-7b": (_llama(32, 4096, 32, 32, 11008, 4096, 32000), 1024),
+    "llama3-8b": (_llama(32, 4096, 32, 8, 14336, 8192, 128256), 1024),
+    "llama3-70b": (_llama(80, 8192, 64, 8, 28672, 8192, 128256), 1024),
+    "llama3-405b": (_llama(126, 16384, 128, 8, 53248, 8192, 128256), 2048),
+    "mixtral-8x7b": (
+        replace(_llama(32, 4096, 32, 8, 14336, 4096, 32000), experts=8, top_k=2, expert_ffn=14336),
+        1024,
+    ),
+    "deepseek-v3-like": (
+        replace(
+            _llama(61, 7168, 128, 128, 18432, 4096, 129280),
+            head_size=128,
+            experts=256,
+            top_k=8,
+            shared_experts=1,
+            expert_ffn=2048,
+            dense_layers=3,
+        ),
+        15360,
+    ),
+}
+"""Configuration and default global batch (sequences) of every named model."""
+
+
+def names() -> list[str]:
+    """Names of the workloads."""
+    return sorted(MODELS)
+
+
+def by_name(name: str) -> Workload:
+    """The workload of a name, with settings after commas.
+
+    Settings: ``batch`` (global batch, sequences), ``seq`` (sequence length), and any field of
+    `nestopt.placement.transformer.Transformer`.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If a setting is unknown or its value is not an integer.
+    """
+    head, *settings = name.split(",")
+    if head not in MODELS:
+        raise unknown_name("workload", head, MODELS)
+    model, batch = MODELS[head]
+    known = {f.name: f for f in fields(Transformer)}
+    for setting in settings:
+        key, _, text = setting.partition("=")
+        key = {"seq": "sequence"}.get(key, key)
+        try:
+            value = int(text)
+        except ValueError as error:
+            raise InputError(f"{text!r}; expected an integer", field=f"{name}: {key}") from error
+        if key == "batch":
+            batch = value
+        elif key in known:
+            changed: dict[str, Any] = {key: bool(value) if known[key].type == "bool" else value}
+            model = replace(model, **changed)
+        else:
+            raise unknown_name("workload setting", key, [*known, "batch", "seq"])
+    return expand(name, model, batch)

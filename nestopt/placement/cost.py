@@ -1,0 +1,330 @@
+"""The one module that prices a stage: time, synchronisation and memory.
+
+Implements ``MODEL.md``, sections 5 and 7. The dynamic program, the exact models, the evaluator and
+the baselines call it; the checker does not.
+
+Stages are priced in bulk. A *grid* is the degrees (t, c, e); a *mode* is (sequence_parallel, zero,
+recompute); a *block* is a set of operators, given by how many it has of each kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nestopt.placement.comm import all_gather, all_reduce, all_to_all
+from nestopt.placement.plan import RECOMPUTE, StageConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cluster import DeviceType
+    from nestopt.placement.workload import Workload
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Blocks", "Grid", "Memory", "Mode", "StageCosts", "config_of"]
+
+_FIELDS = (
+    "flops", "flops_attn", "bytes_full", "bytes_shard", "bytes_attn", "params", "params_expert",
+    "act_full", "act_shard", "act_attn", "act_input", "tp_bytes", "tp_fwd", "tp_bwd", "cp_bytes",
+    "ep_bytes", "logits_bytes",
+)  # fmt: skip
+
+
+class Grid(NamedTuple):
+    """Degrees of a stage: tensor, context, expert."""
+
+    t: int
+    c: int
+    e: int
+
+    @property
+    def width(self) -> int:
+        """Devices of one replica."""
+        return self.t * self.c * self.e
+
+    def sync_sizes(self, replicas: int) -> tuple[int, int, int, int, int]:
+        """Members of the tensor, context, expert, dense sync and expert sync groups."""
+        return self.t, self.c, self.e, replicas * self.c * self.e, replicas * self.c
+
+
+class Mode(NamedTuple):
+    """The choices of a stage that do not change its devices."""
+
+    sequence_parallel: bool
+    zero: int
+    recompute: str
+
+
+def config_of(grid: Grid, mode: Mode) -> StageConfig:
+    """The stage configuration of a grid and a mode."""
+    return StageConfig(
+        (1, grid.t, 1), grid.c, grid.e, mode.sequence_parallel, mode.zero, mode.recompute
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Sets of operators to price.
+
+    Attributes
+    ----------
+    counts : int array (R, K)
+        How many operators of each kind.
+    cut_in, cut_out : float array (R,)
+        Bytes per sample of the cuts before and behind.
+    shared : float array (R,)
+        Parameters counted twice because both tied operators are inside.
+    """
+
+    counts: Ints
+    cut_in: Floats
+    cut_out: Floats
+    shared: Floats
+
+
+class Memory(NamedTuple):
+    """Bytes per device: all but the activations in flight, and those of one micro-batch; (R, M)."""
+
+    fixed: Floats
+    stored: Floats
+
+
+class StageCosts:
+    """Prices of a workload's stages.
+
+    Parameters
+    ----------
+    workload : Workload
+
+    Attributes
+    ----------
+    kind_of : int array (operators,)
+        Kind index of every operator.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        names: dict[str, int] = {}
+        first = []
+        for operator in workload.operators:
+            if operator.kind not in names:
+                names[operator.kind] = len(names)
+                first.append(operator)
+        self.kinds = tuple(first)
+        self.kind_of = np.array([names[o.kind] for o in workload.operators], dtype=np.int64)
+        self._f = {f: np.array([getattr(o, f) for o in first], dtype=np.float64) for f in _FIELDS}
+
+    def allowed(self, grid: Grid) -> NDArray[np.bool_]:
+        """Which kinds can be split by a grid, (K,)."""
+        return np.array([o.allows(grid.t, grid.c, grid.e) for o in self.kinds], dtype=bool)
+
+    def expert_kinds(self) -> NDArray[np.bool_]:
+        """Which kinds hold experts, (K,)."""
+        return np.array([o.experts > 0 for o in self.kinds], dtype=bool)
+
+    def blocks(self, sets: Sequence[Sequence[int]]) -> Blocks:
+        """Blocks of explicit operator sets, each a difference of nested ideals.
+
+        A set's cuts are those of the ideal before it and of the two together; the ideal before it
+        is taken to be all smaller sets in the list, so this suits the stages of one plan, in order.
+        """
+        kinds = len(self.kinds)
+        counts = np.zeros((len(sets), kinds), dtype=np.int64)
+        cuts = [0.0]
+        done: set[int] = set()
+        shared = np.zeros(len(sets))
+        tied = self.workload.tied
+        for row, operators in enumerate(sets):
+            for operator in operators:
+                counts[row, self.kind_of[operator]] += 1
+            done.update(operators)
+            cuts.append(self.workload.cut_bytes(done))
+            if tied is not None and tied.first in operators and tied.second in operators:
+                shared[row] = tied.params
+        cut = np.array(cuts)
+        return Blocks(counts, cut[:-1], cut[1:], shared)
+
+    def rates(
+        self,
+        grid: Grid,
+        modes: Sequence[Mode],
+        microbatch: int,
+        replicas: int,
+        profiles: Floats,
+        types: Sequence[DeviceType],
+    ) -> Floats:
+        """Seconds per micro-batch of one operator of each kind, without boundaries; (K, M).
+
+        Parameters
+        ----------
+        profiles : float array (5, 5)
+            Profiles of the stage's families, in the order of `Grid.sync_sizes`.
+        types : device types present in the stage
+        """
+        f, w = self._f, self.workload
+        t, c, e = grid
+        u = microbatch / (c * e)
+        tensor, context, expert, dense, sparse = grid.sync_sizes(replicas)
+        params, params_expert = f["params"] / t, f["params_expert"] / (t * e)
+        out = np.empty((len(self.kinds), len(modes)))
+        kv = f["cp_bytes"] * microbatch / (e * t)
+        gather_kv = all_gather(context, profiles[1], kv)
+        tp_size = f["tp_bytes"] * u
+        tp_ring = all_reduce(tensor, profiles[0], tp_size)
+        tp_split = 2 * all_gather(tensor, profiles[0], tp_size)
+        shard = all_gather(dense, profiles[3], w.bytes_gradient * params) + all_gather(
+            sparse, profiles[4], w.bytes_gradient * params_expert
+        )
+        gather = all_gather(dense, profiles[3], w.bytes_weight * params) + all_gather(
+            sparse, profiles[4], w.bytes_weight * params_expert
+        )
+        for column, mode in enumerate(modes):
+            again = 1 if mode.recompute == "full" else 0
+            split = t if mode.sequence_parallel else 1
+            seconds = np.zeros(len(self.kinds))
+            for device in types:
+                seconds = np.maximum(seconds, self._compute(grid, mode, microbatch, device))
+            tp = tp_split if mode.sequence_parallel else tp_ring
+            seconds = seconds + (f["tp_fwd"] * (1 + again) + f["tp_bwd"]) * tp
+            seconds = seconds + (3 + again) * gather_kv
+            swap = all_to_all(expert, profiles[2], f["ep_bytes"] * u / split)
+            seconds = seconds + (4 + 2 * again) * swap
+            if mode.zero >= 2:
+                seconds = seconds + shard
+            if mode.zero == 3:
+                seconds = seconds + 2 * gather
+            out[:, column] = seconds
+        return out
+
+    def _compute(self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType) -> Floats:
+        f, w = self._f, self.workload
+        t, c, e = grid
+        u = microbatch / (c * e)
+        split = t if mode.sequence_parallel else 1
+        speed = device.peak * device.efficiency
+
+        def product(work: Floats) -> Floats:
+            return np.where(work > 0, (work + device.half_flops) / speed, 0.0)
+
+        weights = w.bytes_weight * (f["params"] / t + f["params_expert"] / (t * e))
+        gemm = np.where(
+            f["flops"] > 0,
+            np.maximum(product(f["flops"] * u / t), weights / device.memory_bandwidth),
+            0.0,
+        )
+        attention = (
+            product(f["flops_attn"] * u / t) + f["bytes_attn"] * u / t / device.memory_bandwidth
+        )
+        moved = u * (f["bytes_full"] / split + f["bytes_shard"] / t)
+        forward = gemm + attention + moved / device.memory_bandwidth
+        backward = 2 * forward
+        for index, operator in enumerate(self.kinds):
+            if device.name in operator.time_fwd:
+                each = microbatch / grid.width
+                forward[index] = operator.time_fwd[device.name] * each
+                backward[index] = operator.time_bwd[device.name] * each
+                attention[index] = 0.0
+        if mode.recompute == "full":
+            return 2 * forward + backward
+        if mode.recompute == "selective":
+            return forward + backward + attention
+        return forward + backward
+
+    def _sums(self, blocks: Blocks, field: str) -> Floats:
+        return blocks.counts @ self._f[field]
+
+    def _largest(self, blocks: Blocks, values: Floats) -> Floats:
+        return np.where(blocks.counts > 0, values, 0.0).max(axis=1, initial=0.0)
+
+    def _parameters(self, blocks: Blocks, grid: Grid) -> tuple[Floats, Floats]:
+        dense = (self._sums(blocks, "params") - blocks.shared) / grid.t
+        return dense, self._sums(blocks, "params_expert") / (grid.t * grid.e)
+
+    def sync(
+        self,
+        blocks: Blocks,
+        grid: Grid,
+        modes: Sequence[Mode],
+        replicas: int,
+        profiles: Floats,
+        types: Sequence[DeviceType],
+    ) -> Floats:
+        """Seconds of gradient synchronisation and optimizer step; (R, M)."""
+        w = self.workload
+        dense, sparse = self._parameters(blocks, grid)
+        *_, size, size_expert = grid.sync_sizes(replicas)
+        rows = ((dense, size, profiles[3]), (sparse, size_expert, profiles[4]))
+        slowest = min(device.memory_bandwidth for device in types)
+        per_parameter = 2 * w.bytes_optimizer + w.bytes_gradient + w.bytes_weight
+        out = np.zeros((len(dense), len(modes)))
+        for column, mode in enumerate(modes):
+            for count, members, profile in rows:
+                gradients, weights = w.bytes_gradient * count, w.bytes_weight * count
+                if mode.zero == 0:
+                    out[:, column] += all_reduce(members, profile, gradients)
+                elif mode.zero == 1:
+                    out[:, column] += all_gather(members, profile, gradients)
+                if mode.zero in (1, 2):
+                    out[:, column] += all_gather(members, profile, weights)
+                shards = members if mode.zero >= 1 else 1
+                out[:, column] += per_parameter * count / shards / slowest
+        return out
+
+    def memory(
+        self, blocks: Blocks, grid: Grid, modes: Sequence[Mode], microbatch: int, replicas: int
+    ) -> Memory:
+        """Bytes that a device of each block needs, by mode."""
+        f, w = self._f, self.workload
+        t, c, e = grid
+        u = microbatch / (c * e)
+        dense, sparse = self._parameters(blocks, grid)
+        *_, size, size_expert = grid.sync_sizes(replicas)
+        fixed = np.zeros((len(dense), len(modes)))
+        stored = np.zeros_like(fixed)
+        full, shard, attn, kept, logits = (
+            self._sums(blocks, name)
+            for name in ("act_full", "act_shard", "act_attn", "act_input", "logits_bytes")
+        )
+        gathered = self._largest(blocks, f["params"] / t + f["params_expert"] / (t * e))
+        for column, mode in enumerate(modes):
+            split = t if mode.sequence_parallel else 1
+            states = np.zeros(len(dense))
+            for size_each, from_stage in (
+                (w.bytes_weight, 3), (w.bytes_gradient, 2), (w.bytes_optimizer, 1),
+            ):  # fmt: skip
+                over = mode.zero >= from_stage
+                states += size_each * (
+                    dense / (size if over else 1) + sparse / (size_expert if over else 1)
+                )
+            working = np.zeros(len(dense))
+            if mode.recompute == "none":
+                stored[:, column] = u * (full / split + shard / t + attn / t)
+            elif mode.recompute == "selective":
+                stored[:, column] = u * (full / split + shard / t)
+                working = u * self._largest(blocks, f["act_attn"] / t)
+            else:
+                stored[:, column] = u * kept / split
+                each = f["act_full"] / split + f["act_shard"] / t + f["act_attn"] / t
+                working = u * self._largest(blocks, each)
+            buffers = 2 * u * (blocks.cut_in + blocks.cut_out) / split + 2 * u * logits / t
+            if mode.zero == 3:
+                buffers = buffers + 2 * w.bytes_weight * gathered
+            fixed[:, column] = states + working + buffers
+        return Memory(fixed, stored)
+
+    def modes(
+        self, grid: Grid, zero: Sequence[int], recompute: Sequence[str], sequence: Sequence[bool]
+    ) -> tuple[Mode, ...]:
+        """The modes offered to a grid: sequence parallelism needs a tensor degree above 1."""
+        unknown = [r for r in recompute if r not in RECOMPUTE]
+        if unknown:
+            raise ValueError(f"unknown recompute mode {unknown[0]!r}")
+        splits = [s for s in sequence if grid.t > 1 or not s] or [False]
+        return tuple(Mode(s, z, r) for s in splits for z in zero for r in recompute)

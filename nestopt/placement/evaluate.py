@@ -1,0 +1,112 @@
+"""The evaluator: what any plan of the general space costs, by the stage-cost module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.comm import (
+    Network,
+    families_of,
+    family_profiles,
+    lca_level,
+    side_profiles,
+)
+from nestopt.placement.cost import Grid, Mode, StageCosts
+from nestopt.placement.plan import in_flight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.plan import Plan
+    from nestopt.placement.workload import Workload
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Evaluation", "combine", "evaluate"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Prices of a plan.
+
+    Attributes
+    ----------
+    seconds, sync, need, room : float arrays (s,)
+        t_q, S_q, bytes needed and bytes usable (smallest of the stage's devices) by stage.
+    iteration_time, bottleneck : float
+        Both objectives, in seconds.
+    fits : bool
+        Whether every stage's memory suffices.
+    """
+
+    seconds: Floats
+    sync: Floats
+    need: Floats
+    room: Floats
+    iteration_time: float
+    bottleneck: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage's memory suffices."""
+        return bool((self.need <= self.room).all())
+
+    def objective(self, kind: str) -> float:
+        """The objective of a name."""
+        return self.bottleneck if kind == "bottleneck" else self.iteration_time
+
+
+def combine(seconds: Floats, sync: Floats, microbatches: int, chunks: int) -> float:
+    """Iteration time from stage times (``MODEL.md``, section 6)."""
+    return float(seconds.sum() / chunks + (microbatches - 1 / chunks) * seconds.max() + sync.max())
+
+
+def evaluate(
+    workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts | None = None
+) -> Evaluation:
+    """Price a plan that is feasible but for memory (the checker judges feasibility)."""
+    costs = costs or StageCosts(workload)
+    network = Network.of(cluster)
+    line = np.arange(cluster.num_devices, dtype=np.int64)
+    start = np.zeros(1, dtype=np.int64)
+    blocks = costs.blocks([stage.operators for stage in plan.stages])
+    stages = len(plan.stages)
+    b, d, v = plan.microbatch, plan.replicas, plan.chunks
+    m = workload.global_batch // (d * b)
+    seconds, sync, need, room = (np.zeros(stages) for _ in range(4))
+    sides = []
+    for q, stage in enumerate(plan.stages):
+        config = stage.config
+        grid = Grid(config.t, config.context, config.expert)
+        mode = Mode(config.sequence_parallel, config.zero, config.recompute)
+        devices = np.asarray(stage.devices, dtype=np.int64)
+        profiles = np.concatenate(
+            [family_profiles(network, line, start, f) for f in families_of(devices, *grid)]
+        )
+        types = [cluster.types[i] for i in np.unique(cluster.type_of[devices])]
+        rates = costs.rates(grid, [mode], b, d, profiles, types)[:, 0]
+        seconds[q] = blocks.counts[q] @ rates
+        one = type(blocks)(
+            blocks.counts[q : q + 1], blocks.cut_in[q : q + 1], blocks.cut_out[q : q + 1],
+            blocks.shared[q : q + 1],
+        )  # fmt: skip
+        sync[q] = costs.sync(one, grid, [mode], d, profiles, types)[0, 0]
+        memory = costs.memory(one, grid, [mode], b, d)
+        held = in_flight(plan.schedule, m, stages - q, stages, v)
+        need[q] = memory.fixed[0, 0] + held * memory.stored[0, 0]
+        room[q] = min(t.usable for t in types)
+        sides.append(side_profiles(network, line, start, devices.ravel(), grid.width)[0])
+    for q in range(stages - 1):
+        left, right = plan.stages[q].devices, plan.stages[q + 1].devices
+        level = max(lca_level(network, np.concatenate([left[r], right[r]])) for r in range(d))
+        volume = b * blocks.cut_out[q]
+        alpha = max(sides[q][1, level], sides[q + 1][1, level])
+        beta = max(sides[q][0, level], sides[q + 1][0, level])
+        x = 2 * v * (alpha + volume * beta)
+        seconds[q] += x
+        seconds[q + 1] += x
+    return Evaluation(seconds, sync, need, room, combine(seconds, sync, m, v), float(seconds.max()))
