@@ -105,7 +105,7 @@ def _join(
         switch = builder.switch(f"switch{rest}")
         for npu in line:
             builder.cable(npu, switch, link, tier)
-        builder.group("switch", [*line, switch])
+        builder.group("node", [*line, switch])
     elif dimension.kind == "clique":
         for a, b in itertools.combinations(line, 2):
             builder.cable(a, b, link, tier)

@@ -3,7 +3,8 @@
 Every family takes ``bw`` and ``alpha`` for its links, one value or one per dimension or tier
 separated by colons (``3d-rfs:2x4x8,bw=200GB/s:100GB/s:50GB/s,alpha=0.5us``), and ``multicast=yes``
 and ``reduce=yes`` for its switches. Latencies default to 0, bandwidths of the abstract families to
-1 GB/s and of the machines to what was published.
+1 GB/s and of the machines to what was published. A suffix makes the network uneven or removes parts
+of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `instances.options`).
 """
 
 from __future__ import annotations
@@ -12,17 +13,22 @@ import re
 from typing import TYPE_CHECKING
 
 from instances import fabrics, grids, machines
+from instances.failures import Failures, fail
+from instances.heterogeneity import RECIPES, apply_heterogeneity
+from instances.options import split_name
 from instances.spec import parse_spec
+from instances.streams import stream
 from nestopt.errors import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from instances.network import Network
+    from instances.options import Options
     from instances.spec import Spec
     from nestopt.collective.topology import Topology
 
-__all__ = ["FAMILIES", "by_name", "network_by_name"]
+__all__ = ["FAMILIES", "by_name", "family_network", "network_by_name", "perturbed"]
 
 FAMILIES: dict[str, Callable[[Spec], Network]] = {
     "ring": grids.ring,
@@ -53,8 +59,8 @@ FAMILIES: dict[str, Callable[[Spec], Network]] = {
 _GRID = re.compile(r"^(mesh|torus)(\d+)d$")
 
 
-def network_by_name(name: str) -> Network:
-    """The network of a name, with the tiers and groups that failures act on.
+def family_network(name: str) -> Network:
+    """The network of a family's name without a suffix, with its tiers and groups.
 
     Raises
     ------
@@ -76,6 +82,36 @@ def network_by_name(name: str) -> Network:
     if multicast or reduces:
         network = network.with_switches(multicast=multicast, reduces=reduces)
     return network
+
+
+def perturbed(network: Network, options: Options) -> tuple[Network, Failures, int]:
+    """A network made uneven and then failed, what failed, and how often failures were drawn.
+
+    The result is named by the network's name and the options' suffix. What fails does not depend
+    on the heterogeneity, nor the speeds of what is left on the failures.
+    """
+    name = network.name + options.suffix()
+    for position, recipe in enumerate(options.heterogeneity):
+        rng = stream(options.seed, "heterogeneity", position)
+        network = apply_heterogeneity(network, recipe, rng)
+    model = options.failure_model()
+    if model.empty and not options.connected:
+        return network.renamed(name), Failures((), ()), 1
+    return fail(network, model, options.seed, connected=options.connected, name=name)
+
+
+def network_by_name(name: str) -> Network:
+    """The network of a name with or without a suffix (see `instances.options`).
+
+    Raises
+    ------
+    UsageError
+        If the family or a part of the suffix is unknown (with a suggestion).
+    InputError
+        If parameters are wrong.
+    """
+    base, options = split_name(name, RECIPES)
+    return perturbed(family_network(base), options)[0].renamed(name)
 
 
 def by_name(name: str) -> Topology:
