@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,71 +17,64 @@ from nestopt.fourd.decomposition import (
 
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Batch, Collective, Grid
+    from nestopt.placement.transformer import Transformer
 
-__all__ = ["Transformer", "block", "embedding", "head", "mlp", "model_collectives", "norms"]
-
-
-@dataclass(frozen=True, slots=True)
-class Transformer:
-    """Sizes of a GPT-like transformer.
-
-    Attributes
-    ----------
-    name : str
-    layers, hidden, heads, sequence, vocabulary : int
-    min_tensor : int
-        Least Gx Gy Gz that AxoNN's launcher allows (its stand-in for a memory model).
-    """
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    sequence: int
-    vocabulary: int
-    min_tensor: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.layers, self.hidden, self.heads, self.sequence, self.vocabulary) < 1:
-            raise InputError(f"{self.name}: every size of a transformer must be at least 1")
-        if self.hidden % self.heads:
-            raise InputError(
-                f"{self.name}: hidden size {self.hidden} is no multiple of {self.heads} heads"
-            )
-
-    @property
-    def parameters(self) -> int:
-        """Weights of the blocks and of the tied embedding: 12 L h^2 + V h."""
-        return 12 * self.layers * self.hidden**2 + self.vocabulary * self.hidden
-
-    def flops(self, batch: int, *, recompute: bool) -> float:
-        """FLOPs of an iteration by the usual formula.
-
-        96 B s L h^2 (1 + s/6h + V/16Lh) with full recomputation, else
-        72 B s L h^2 (1 + s/6h + V/12Lh).
-
-        References
-        ----------
-        Narayanan et al., arXiv 2104.04473, equation 3.
-        """
-        length, hidden = self.sequence, self.hidden
-        passes, share = (96, 16) if recompute else (72, 12)
-        factor = 1 + length / (6 * hidden) + self.vocabulary / (share * self.layers * hidden)
-        return passes * batch * length * self.layers * hidden**2 * factor
+__all__ = [
+    "block",
+    "embedding",
+    "head",
+    "iteration_flops",
+    "mlp",
+    "model_collectives",
+    "norms",
+    "parameters",
+]
 
 
 def block(model: Transformer) -> tuple[Linear, Linear, Linear, Linear]:
     """The four fully connected layers of a block: qkv, proj, fc1, fc2.
 
-    qkv and fc1 are ordinary, proj and fc2 transposed; the attention heads are split over y.
+    qkv and fc1 are ordinary, proj and fc2 transposed; the attention heads (with grouped queries: a
+    key head and its query heads) are split over y.
+
+    Raises
+    ------
+    InputError
+        If the model has experts, for which the scheme has no layout.
     """
-    hidden, width = model.hidden, model.hidden // model.heads
+    if model.experts:
+        raise InputError("a mixture of experts has no 4D decomposition", field="experts")
+    hidden, query, key = model.hidden, model.query_width, model.key_width
+    shared = query // model.key_heads
+    together = (query + 2 * key) // model.key_heads
     return (
-        Linear("qkv", hidden, 3 * hidden, n_unit=3 * width),
-        Linear("proj", hidden, hidden, transposed=True, k_unit=width),
-        Linear("fc1", hidden, 4 * hidden),
-        Linear("fc2", 4 * hidden, hidden, transposed=True),
+        Linear("qkv", hidden, query + 2 * key, n_unit=together),
+        Linear("proj", query, hidden, transposed=True, k_unit=shared),
+        Linear("fc1", hidden, model.inner * (2 if model.gated else 1)),
+        Linear("fc2", model.inner, hidden, transposed=True),
     )
+
+
+def parameters(model: Transformer) -> int:
+    """Weights of the fully connected layers, the embedding counted once if it is tied."""
+    blocks = model.layers * sum(layer.k * layer.n for layer in block(model))
+    return blocks + (1 if model.tied else 2) * model.vocabulary * model.hidden
+
+
+def iteration_flops(model: Transformer, batch: int, *, recompute: bool) -> float:
+    """FLOPs of an iteration by the usual formula for a dense transformer.
+
+    96 B s L h^2 (1 + s/6h + V/16Lh) with full recomputation, else
+    72 B s L h^2 (1 + s/6h + V/12Lh).
+
+    References
+    ----------
+    Narayanan et al., arXiv 2104.04473, equation 3.
+    """
+    length, hidden = model.sequence, model.hidden
+    passes, share = (96, 16) if recompute else (72, 12)
+    factor = 1 + length / (6 * hidden) + model.vocabulary / (share * model.layers * hidden)
+    return passes * batch * length * model.layers * hidden**2 * factor
 
 
 def norms(model: Transformer) -> tuple[Norm, Norm]:

@@ -18,9 +18,10 @@ from nestopt.fourd.decomposition import (
 )
 from nestopt.fourd.emulated_transformer import random_weights, run_language_model
 from nestopt.fourd.emulator import run_mlp
-from nestopt.fourd.network import Transformer, mlp, model_collectives
+from nestopt.fourd.network import mlp, model_collectives
+from nestopt.placement.transformer import Transformer
 
-MODEL = Transformer("tiny", layers=2, hidden=15, heads=3, sequence=5, vocabulary=19)
+MODEL = Transformer(layers=2, hidden=15, heads=3, sequence=5, vocabulary=19)
 MODES = [(False, False), (True, False), (True, True), (False, True)]
 
 
@@ -91,7 +92,7 @@ def test_language_model_equals_one_rank_and_model(ranks: int) -> None:
 @pytest.mark.parametrize(("recompute", "cache"), MODES)
 def test_even_sizes_equal_the_closed_form(recompute: bool, cache: bool) -> None:
     """Where everything divides, every rank sends exactly the ring's (g - 1)/g share."""
-    model = Transformer("even", layers=1, hidden=16, heads=4, sequence=4, vocabulary=32)
+    model = Transformer(layers=1, hidden=16, heads=4, sequence=4, vocabulary=32)
     rng = np.random.default_rng(0)
     weights = random_weights(model, rng)
     ids = rng.integers(model.vocabulary, size=(2, 8, model.sequence))
