@@ -1,0 +1,105 @@
+"""The program: its commands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from nestopt.cli.bound import bound
+from nestopt.cli.check import check
+from nestopt.cli.exits import report
+from nestopt.cli.methods import methods
+from nestopt.cli.plot import plot
+from nestopt.cli.simulate import simulate
+from nestopt.cli.solve import solve
+from nestopt.cli.versions import show_versions
+from nestopt.errors import NestoptError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+
+
+def _version(wanted: bool) -> None:
+    from nestopt._version import __version__
+
+    if wanted:
+        print(f"nestopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def nestopt(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error; may stand anywhere."),
+    ] = False,
+) -> None:
+    """Place training jobs on clusters and synthesize collective schedules.
+
+    Fast answers, exact answers on small instances, certified lower bounds at every
+    size, and an independent checker for every plan and schedule.
+
+    \b
+    Examples:
+      nestopt solve --workload gpt3-175b --cluster fattree-tpuv4-1024
+      nestopt solve --collective all-gather --topology mesh2d:8x8 -o ag.json
+      nestopt check ag.json
+      nestopt bound --collective all-gather --topology dgx1v
+
+    \b
+    Exit status of every command:
+      0  done; solve: a solution was found, be it at a limit
+      1  error
+      2  wrong command line
+      3  solve: proved infeasible
+      4  solve: no solution within the limit
+      5  a check failed
+    """
+
+
+_COMMANDS = (
+    (solve, "solve", "Place a training job, or synthesize a collective."),
+    (check, "check", "Check a result with the independent checker."),
+    (bound, "bound", "Lower bounds of an instance, with their witnesses."),
+    (simulate, "simulate", "Play a plan or schedule event by event."),
+    (plot, "plot", "Draw a plan or a schedule."),
+    (methods, "methods", "Methods of solve and the keys of --set."),
+    (show_versions, "show-versions", "Versions of nestopt and its libraries."),
+)
+for _function, _name, _summary in _COMMANDS:
+    app.command(_name, short_help=_summary)(_function)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The words after the program's name; those of the process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    program = typer.main.get_command(app)
+    try:
+        program.main(args=[word for word in words if word != "--debug"], prog_name="nestopt")
+    except NestoptError as error:
+        if debug:
+            raise
+        sys.exit(report(error, as_json="--json" in words))

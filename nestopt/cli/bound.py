@@ -1,0 +1,105 @@
+"""``nestopt bound``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nestopt.cli.parameters import (
+    ClusterOption,
+    CollectiveOption,
+    InstanceArgument,
+    JsonOption,
+    SettingOption,
+    ThreadsOption,
+    TimeLimitOption,
+    TopologyOption,
+    WorkloadOption,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["bound"]
+
+SCHEMA = "nestopt.bounds/1"
+
+
+def bound(
+    instance: InstanceArgument = None,
+    workload: WorkloadOption = None,
+    cluster: ClusterOption = None,
+    collective: CollectiveOption = None,
+    topology: TopologyOption = None,
+    time_limit: TimeLimitOption = None,
+    threads: ThreadsOption = None,
+    setting: SettingOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Lower bounds of an instance, each with its witness.
+
+    No plan or schedule can be better than any of them. A witness is what a reader
+    needs to check the bound by hand: the set of NPUs and the links that leave it, or
+    what a relaxation leaves out. The best bound comes first.
+
+    \b
+    Examples:
+      nestopt bound --collective all-gather --topology dgx1v
+      nestopt bound --workload gpt3-175b --cluster h100-spineleaf-1024
+      nestopt bound instance.json --json
+
+    \b
+    Exit status:
+      0  bounds were printed
+      1  error in a file
+      2  wrong command line
+    """
+    from nestopt.cli import inputs
+    from nestopt.cli.output import console, print_json, stdout_to_stderr
+    from nestopt.options import SolveOptions
+    from nestopt.problem import get_problem
+
+    source = inputs.Source.of(
+        instance, workload=workload, cluster=cluster, collective=collective, topology=topology
+    )
+    limit = inputs.parse_limit(time_limit)
+    problem = get_problem(source.problem)
+    for_instance, _ = inputs.split_settings(inputs.parse_settings(setting), problem, None)
+    loaded = source.load(problem, for_instance)
+    options = SolveOptions(time_limit=limit, threads=inputs.thread_count(threads))
+    with stdout_to_stderr():
+        bounds = problem.bounds(loaded, options)
+    if json:
+        print_json(
+            {
+                "schema": SCHEMA,
+                "problem": source.problem,
+                "instance": loaded.name,
+                "bounds": [_finite(row) for row in bounds],
+            }
+        )
+        return
+    out = console()
+    out.print(loaded.name, style="bold", markup=False)
+    for row in bounds:
+        _show(source.problem, row, out)
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: an infeasible instance's bound is the text "inf"."""
+    value = row["value"]
+    return row | {"value": "inf"} if value == float("inf") else row
+
+
+def _show(problem: str, row: dict[str, Any], out: Console) -> None:
+    from nestopt.cli.output import quantity
+
+    out.print(f"{row['name']:<24} {quantity(problem, row['value']):>14}", markup=False)
+    witness = row["witness"]
+    for key, value in witness.items() if isinstance(witness, dict) else ():
+        text = _short(value)
+        out.print(f"    {key.replace('_', ' ')}: {text}", markup=False, soft_wrap=False)
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = str(value)
+    return text if len(text) <= limit else f"{text[:limit]}... (the rest with --json)"

@@ -1,0 +1,47 @@
+"""``nestopt check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nestopt.cli.parameters import JsonOption, ResultArgument
+from nestopt.errors import CheckError
+
+__all__ = ["check"]
+
+SCHEMA = "nestopt.check/1"
+
+
+def check(result: ResultArgument, json: JsonOption = False) -> None:
+    """Check a result with the independent checker.
+
+    The checker recomputes feasibility, objective and bound witness from the instance
+    and the solution in the file alone, with none of the solvers' code. It prints one
+    line for each thing it verified, or the first fault.
+
+    \b
+    Examples:
+      nestopt check plan.json
+      nestopt check ag.json --json
+
+    \b
+    Exit status:
+      0  everything is as the file claims
+      1  the file cannot be read or is no result
+      5  a check failed (named on stderr)
+    """
+    from nestopt.cli.inputs import read_result
+    from nestopt.cli.output import print_json
+    from nestopt.cli.verify import verify
+
+    loaded = read_result(result)
+    try:
+        lines = verify(loaded, Path(result).parent)
+    except CheckError as error:
+        raise CheckError(f"{result}: {error}") from error
+    if json:
+        print_json({"schema": SCHEMA, "file": result, "passed": True, "verified": lines})
+        return
+    for line in lines:
+        print(f"ok  {line}")
+    print(f"{result}: passed, {len(lines)} points verified")

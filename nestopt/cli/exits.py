@@ -1,0 +1,55 @@
+"""Exit statuses, and how a failure is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from nestopt.errors import CheckError, NestoptError, UsageError
+
+if TYPE_CHECKING:
+    from nestopt.result import Result
+
+__all__ = ["ERROR_SCHEMA", "Exit", "exit_of", "report"]
+
+ERROR_SCHEMA = "nestopt.error/1"
+
+
+class Exit(IntEnum):
+    """What the process tells its caller."""
+
+    SOLUTION = 0
+    ERROR = 1
+    USAGE = 2
+    INFEASIBLE = 3
+    NO_SOLUTION = 4
+    CHECK_FAILED = 5
+
+
+def exit_of(result: Result) -> Exit:
+    """The status of a run that ended with `result`."""
+    from nestopt.result import Reason
+
+    return {
+        Reason.OPTIMAL: Exit.SOLUTION,
+        Reason.FEASIBLE: Exit.SOLUTION,
+        Reason.INFEASIBLE: Exit.INFEASIBLE,
+        Reason.NO_SOLUTION: Exit.NO_SOLUTION,
+        Reason.ERROR: Exit.ERROR,
+    }[result.termination.reason]
+
+
+def report(error: NestoptError, *, as_json: bool) -> Exit:
+    """One line about `error` on stderr; with `as_json`, its JSON object on stdout too."""
+    if isinstance(error, UsageError):
+        status = Exit.USAGE
+    elif isinstance(error, CheckError):
+        status = Exit.CHECK_FAILED
+    else:
+        status = Exit.ERROR
+    print(f"nestopt: error: {error}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"schema": ERROR_SCHEMA, "error": str(error), "exit": int(status)}))
+    return status

@@ -1,0 +1,237 @@
+"""From the words of a command line to instances, results and settings."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import InputError, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.problem import Instance, Problem
+    from nestopt.result import Result
+
+__all__ = [
+    "Source",
+    "parse_limit",
+    "parse_settings",
+    "read_result",
+    "split_settings",
+    "thread_count",
+    "writable",
+]
+
+_PARTS = {"placement": ("workload", "cluster"), "collective": ("collective", "topology")}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an instance comes from: a file, or the names of its two parts.
+
+    Use `of`, which refuses every other combination.
+    """
+
+    problem: str
+    names: dict[str, str]
+    file: str | None = None
+    data: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        file: str | None,
+        *,
+        workload: str | None = None,
+        cluster: str | None = None,
+        collective: str | None = None,
+        topology: str | None = None,
+    ) -> Source:
+        """The source that the command line names.
+
+        Raises
+        ------
+        UsageError
+            If nothing is named, a part is missing, or parts exclude each other.
+        InputError
+            If the file cannot be read or does not say which problem it states.
+        """
+        given = {
+            "workload": workload,
+            "cluster": cluster,
+            "collective": collective,
+            "topology": topology,
+        }
+        names = {part: name for part, name in given.items() if name is not None}
+        flags = " and ".join(f"--{part}" for part in names)
+        if file is not None:
+            if names:
+                raise UsageError(f"INSTANCE.json and {flags} exclude each other; give one")
+            data = _read(file)
+            return cls(_problem_of(data, file), {}, file, data)
+        for problem, parts in _PARTS.items():
+            if set(names) == set(parts):
+                return cls(problem, names)
+        for parts in _PARTS.values():
+            if len(names) == 1 and next(iter(names)) in parts:
+                other = parts[1 - parts.index(next(iter(names)))]
+                raise UsageError(f"{flags} needs --{other} too")
+        ways = "INSTANCE.json, or --workload and --cluster, or --collective and --topology"
+        raise UsageError(f"{flags} do not go together; give {ways}" if names else f"give {ways}")
+
+    def load(self, problem: Problem, settings: dict[str, str]) -> Instance:
+        """The instance; `settings` are the ``--set`` pairs that the instance reads."""
+        if self.file is None:
+            return problem.from_names(self.names, settings)
+        if settings:
+            key = next(iter(settings))
+            raise UsageError(f"--set {key}: {self.file} states this already; edit the file")
+        return problem.from_json(self.data, file=self.file)
+
+
+def _read(file: str) -> Any:
+    from nestopt.io import read_json
+
+    return read_json(file)
+
+
+def _problem_of(data: Any, file: str) -> str:
+    if not isinstance(data, dict):
+        raise InputError("holds no JSON object; expected an instance", file=file)
+    found = data.get("problem")
+    if found not in _PARTS:
+        if str(data.get("schema", "")).startswith("nestopt.result/"):
+            raise InputError("is a result; expected an instance", file=file)
+        raise InputError(
+            f"{found!r}; expected 'placement' or 'collective'", file=file, field="problem"
+        )
+    return str(found)
+
+
+def read_result(file: str) -> Result:
+    """The result in a file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no result.
+    """
+    from nestopt.errors import NestoptError
+    from nestopt.result import Result
+
+    data = _read(file)
+    if not isinstance(data, dict):
+        raise InputError("holds no JSON object; expected a result", file=file)
+    try:
+        return Result.from_json(data)
+    except NestoptError as error:
+        raise InputError(str(error), file=file) from error
+
+
+def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` words as a dictionary; order kept.
+
+    Raises
+    ------
+    UsageError
+        If a word is no pair or a key comes twice.
+    """
+    settings: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals or not key or not value:
+            raise UsageError(f"--set {pair!r}: expected KEY=VALUE")
+        if key in settings:
+            raise UsageError(f"--set {key} is given twice")
+        settings[key] = value
+    return settings
+
+
+def split_settings(
+    settings: dict[str, str], problem: Problem, method: str | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings for the instance and settings for the method.
+
+    Raises
+    ------
+    UsageError
+        If neither knows a key (with a suggestion). Methods of other distributions state no
+        keys and get every key that the instance does not read.
+    """
+    from nestopt.registry import methods_of
+
+    rows = methods_of(problem.name)
+    open_ended = method is not None and method not in rows
+    known = rows[method].settings if method in rows else ()
+    for key in settings:
+        if key not in known and key not in problem.settings and not open_ended:
+            what = f"setting of {method}" if method else f"setting of a {problem.name} instance"
+            raise unknown_name(what, key, (*known, *problem.settings))
+    return (
+        {key: value for key, value in settings.items() if key in problem.settings},
+        {
+            key: value
+            for key, value in settings.items()
+            if key in known or (open_ended and key not in problem.settings)
+        },
+    )
+
+
+def parse_limit(text: str | None) -> float:
+    """Seconds of a ``--time-limit``; infinite if there is none.
+
+    Raises
+    ------
+    UsageError
+        If it is no positive time.
+    """
+    from nestopt.units import parse_time
+
+    if text is None:
+        return math.inf
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_time(text)
+        except InputError as error:
+            raise UsageError(f"--time-limit: {error}") from error
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--time-limit {text}: expected a positive time")
+    return seconds
+
+
+def thread_count(threads: int | None) -> int:
+    """The number of threads asked for, or all that this process may use."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if threads < 1:
+        raise UsageError(f"--threads {threads}: expected at least 1")
+    return threads
+
+
+def writable(option: str, file: str, endings: Sequence[str] = ()) -> Path:
+    """The path of a file to be written, refused before the work that would be lost.
+
+    Raises
+    ------
+    UsageError
+        If it has none of `endings`.
+    InputError
+        If its directory does not exist or does not let itself be written, or it is a directory.
+    """
+    path = Path(file)
+    if endings and path.suffix.lower() not in endings:
+        raise UsageError(f"{option} {file}: expected a name that ends in {' or '.join(endings)}")
+    if path.is_dir():
+        raise InputError("is a directory; expected a file name", file=file, field=option)
+    if not path.parent.is_dir():
+        raise InputError(f"no directory {str(path.parent)!r}", file=file, field=option)
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"no write access to {str(path.parent)!r}", file=file, field=option)
+    return path

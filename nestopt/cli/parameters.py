@@ -1,0 +1,88 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "ClusterOption",
+    "CollectiveOption",
+    "InstanceArgument",
+    "JsonOption",
+    "ResultArgument",
+    "SettingOption",
+    "ThreadsOption",
+    "TimeLimitOption",
+    "TopologyOption",
+    "WorkloadOption",
+]
+
+InstanceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="INSTANCE.json",
+        help="Instance file of either problem; or name its two parts with the options.",
+        show_default=False,
+    ),
+]
+ResultArgument = Annotated[
+    str, typer.Argument(metavar="RESULT.json", help="File that `nestopt solve --output` wrote.")
+]
+WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        metavar="W",
+        help="Placement: what is trained, such as gpt3-175b; a library name or a file.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="C", help="Placement: on what; a library name or a file."),
+]
+CollectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--collective",
+        metavar="K",
+        help="Collective: the pattern, such as all-gather; a library name or a file.",
+    ),
+]
+TopologyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topology",
+        metavar="T",
+        help="Collective: the network, such as mesh2d:8x8; a library name or a file.",
+    ),
+]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting of the instance or of the method; may be given several times. "
+        "`nestopt methods` lists the keys. Quantities carry their unit: size=16MiB.",
+    ),
+]
+TimeLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Stop after this wall-clock time: a number of seconds, or text with a unit "
+        "('90 s', '5 min'). Default: none.",
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", metavar="N", help="Threads to use. Default: all that this process may use."
+    ),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print exactly one JSON object on stdout, with its `schema`."),
+]

@@ -1,0 +1,320 @@
+"""``nestopt solve``."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestopt.cli.parameters import (
+    ClusterOption,
+    CollectiveOption,
+    InstanceArgument,
+    JsonOption,
+    SettingOption,
+    ThreadsOption,
+    TimeLimitOption,
+    TopologyOption,
+    WorkloadOption,
+)
+from nestopt.errors import CheckError, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from nestopt.cli.output import Progress
+    from nestopt.options import SolveOptions
+    from nestopt.problem import Instance, Problem
+    from nestopt.result import Result
+
+__all__ = ["solve"]
+
+DEFAULT_METHOD = {"placement": "dp", "collective": "greedy"}
+OBJECTIVES = {"placement": ("iteration-time", "bottleneck"), "collective": ("makespan",)}
+SPACES = ("structured", "general")
+
+
+def solve(
+    instance: InstanceArgument = None,
+    workload: WorkloadOption = None,
+    cluster: ClusterOption = None,
+    collective: CollectiveOption = None,
+    topology: TopologyOption = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            "-m",
+            metavar="M",
+            help="How to solve it; `nestopt methods` lists them. Default: dp for placement, "
+            "greedy for collectives.",
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective",
+            metavar="NAME",
+            help="Placement: what to minimize, iteration-time (seconds per training iteration, "
+            "the default) or bottleneck (the slowest stage). Collectives: makespan.",
+        ),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            "--space",
+            metavar="NAME",
+            help="Placement: structured (every stage on a contiguous run of devices, the default) "
+            "or general (any devices).",
+        ),
+    ] = None,
+    time_limit: TimeLimitOption = None,
+    rel_gap: Annotated[
+        float,
+        typer.Option(
+            "--rel-gap",
+            metavar="G",
+            help="Stop as soon as (objective - bound) / objective is at most G, 0.01 for 1 %.",
+        ),
+    ] = 0.0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed of every random choice.")
+    ] = 0,
+    threads: ThreadsOption = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            "--backend",
+            metavar="NAME",
+            help="Solver behind the method milp: highs (the default), cbc, or any other that "
+            "PuLP finds on this machine.",
+        ),
+    ] = None,
+    warm_start: Annotated[
+        str | None,
+        typer.Option(
+            "--warm-start", metavar="RESULT.json", help="Start from the solution of this result."
+        ),
+    ] = None,
+    setting: SettingOption = None,
+    write_model: Annotated[
+        str | None,
+        typer.Option(
+            "--write-model",
+            metavar="FILE",
+            help="Methods milp and cpsat: write the model here before it is solved (.lp or .mps "
+            "for milp).",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RESULT.json",
+            help="Write the result here, whole or not at all, once the independent checker has "
+            "passed it.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress rows on stderr.")
+    ] = False,
+) -> None:
+    """Solve an instance: place a training job, or synthesize a collective.
+
+    The answer comes with a lower bound and the gap between the two. Every solution
+    passes an independent checker before it is printed or written. Progress goes to
+    stderr. Ctrl-C ends the run and keeps the best solution so far.
+
+    \b
+    Examples:
+      nestopt solve --workload gpt3-175b --cluster fattree-tpuv4-1024
+      nestopt solve --workload bert-large --cluster my-cluster.json \\
+          --method milp --space general --time-limit "5 min" -o plan.json
+      nestopt solve --collective all-gather --topology mesh2d:32x32 -o ag.json
+      nestopt solve instance.json --method cpsat --warm-start ag.json
+
+    \b
+    Exit status:
+      0  a solution was found, be it at a limit
+      1  error in a file or in a solver
+      2  wrong command line
+      3  proved infeasible (the reason is printed)
+      4  no solution within the limit
+      5  the checker refused the solution; nothing is written
+    """
+    from nestopt.cli import inputs
+    from nestopt.cli.output import Progress
+    from nestopt.options import SolveOptions
+    from nestopt.problem import get_problem
+    from nestopt.registry import get_method
+
+    source = inputs.Source.of(
+        instance, workload=workload, cluster=cluster, collective=collective, topology=topology
+    )
+    name = method or DEFAULT_METHOD[source.problem]
+    _refuse_contradictions(source.problem, name, objective, space, backend, write_model)
+    if not 0 <= rel_gap < 1:
+        raise UsageError(f"--rel-gap {rel_gap:g}: expected a number from 0 up to 1, 0.01 for 1 %")
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: expected 0 or more")
+    target = None if output is None else inputs.writable("--output", output, (".json",))
+    if write_model is not None:
+        inputs.writable("--write-model", write_model)
+    limit = inputs.parse_limit(time_limit)
+    function = get_method(source.problem, name)
+    problem = get_problem(source.problem)
+    for_instance, for_method = inputs.split_settings(inputs.parse_settings(setting), problem, name)
+    progress = Progress(source.problem, quiet=quiet)
+    options = SolveOptions(
+        objective=objective or OBJECTIVES[source.problem][0],
+        space=space or SPACES[0],
+        time_limit=limit,
+        seed=seed,
+        threads=inputs.thread_count(threads),
+        rel_gap=rel_gap,
+        backend=backend,
+        warm_start=_read_warm_start(warm_start, source.problem),
+        write_model=write_model,
+        set=for_method,
+        progress=progress,
+    )
+    loaded = source.load(problem, for_instance)
+    result = _run(function, name, loaded, options, progress)
+    result.settings = _recorded(options) | result.settings
+    _deliver(result, problem, target, as_json=json)
+
+
+def _refuse_contradictions(
+    problem: str,
+    method: str,
+    objective: str | None,
+    space: str | None,
+    backend: str | None,
+    write_model: str | None,
+) -> None:
+    from nestopt.registry import methods_of
+
+    if objective is not None and objective not in OBJECTIVES[problem]:
+        raise unknown_name(f"{problem} objective", objective, OBJECTIVES[problem])
+    if space is not None:
+        if problem != "placement":
+            raise UsageError("--space belongs to placement; a collective has none")
+        if space not in SPACES:
+            raise unknown_name("space", space, SPACES)
+    if method in methods_of(problem):
+        if backend is not None and method != "milp":
+            raise UsageError(f"--backend belongs to the method milp; {method} has none")
+        if write_model is not None and method not in ("milp", "cpsat"):
+            raise UsageError(
+                f"--write-model belongs to the methods milp and cpsat; {method} has no model"
+            )
+
+
+def _read_warm_start(file: str | None, problem: str) -> Result | None:
+    from nestopt.cli.inputs import read_result
+    from nestopt.errors import InputError
+
+    if file is None:
+        return None
+    result = read_result(file)
+    if result.problem != problem:
+        raise InputError(f"{result.problem!r}; expected {problem!r}", file=file, field="problem")
+    if result.solution is None:
+        raise InputError("is null; a warm start needs a solution", file=file, field="solution")
+    return result
+
+
+def _run(
+    function: Any, name: str, instance: Instance, options: SolveOptions, progress: Progress
+) -> Result:
+    """The method's result; what is known when it is interrupted or runs out of memory."""
+    from nestopt.cli.output import stdout_to_stderr
+    from nestopt.io import sha256_of
+    from nestopt.result import Limit, Reason, Result, Termination
+
+    started = time.perf_counter()
+    try:
+        with stdout_to_stderr():
+            found: Result = function(instance, options)
+    except (KeyboardInterrupt, MemoryError) as stop:
+        data = instance.to_json()
+        limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
+        return Result(
+            problem=data["problem"],
+            instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+            method=name,
+            termination=Termination(Reason.NO_SOLUTION, limit),
+            objective=None,
+            bound=progress.bound,
+            seconds=time.perf_counter() - started,
+            seed=options.seed,
+            threads=options.threads,
+        )
+    return found
+
+
+def _recorded(options: SolveOptions) -> dict[str, Any]:
+    """The options that a reader needs to repeat the run."""
+    recorded: dict[str, Any] = {"objective": options.objective, "space": options.space}
+    if math.isfinite(options.time_limit):
+        recorded["time_limit"] = options.time_limit
+    if options.rel_gap:
+        recorded["rel_gap"] = options.rel_gap
+    if options.backend is not None:
+        recorded["backend"] = options.backend
+    return recorded | options.set
+
+
+def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: bool) -> None:
+    """Check, write and print a result, in this order, and exit with its status."""
+    from nestopt.cli.exits import exit_of
+    from nestopt.cli.output import console, note, print_json
+    from nestopt.cli.verify import verify
+    from nestopt.io import write_json
+
+    try:
+        verified = verify(result, None if target is None else target.parent)
+    except CheckError as error:
+        raise CheckError(
+            f"the checker refuses what {result.method} returned; nothing is written: {error}"
+        ) from error
+    if target is not None:
+        write_json(target, result.to_json())
+    if as_json:
+        print_json(result.to_json())
+    elif result.solution is None:
+        _explain(result)
+    else:
+        out = console()
+        problem.describe(result, out)
+        out.print(f"check: passed, {len(verified)} points verified", style="green")
+    if target is not None:
+        note(f"wrote {target}")
+    raise typer.Exit(int(exit_of(result)))
+
+
+def _explain(result: Result) -> None:
+    """Say why there is no solution."""
+    from nestopt.cli.output import quantity
+    from nestopt.result import Limit, Reason
+
+    ended = result.termination
+    print(f"{result.instance.get('name', 'instance')}: {result.method}, {result.seconds:.1f} s")
+    if ended.reason is Reason.INFEASIBLE:
+        print("INFEASIBLE: proved that no solution exists, because")
+        for cause in result.infeasible_because or ("the method names no constraint",):
+            print(f"  {cause}")
+        return
+    causes = {
+        Limit.TIME: "at the time limit",
+        Limit.ITERATIONS: "after the last iteration",
+        Limit.MEMORY: "before memory ran out",
+        Limit.INTERRUPTED: "before the interrupt",
+        Limit.NONE: "because the solver failed",
+    }
+    print(f"NO SOLUTION {causes[ended.limit]}")
+    if math.isfinite(result.bound):
+        print(f"lower bound: {quantity(result.problem, result.bound)}")

@@ -1,0 +1,74 @@
+"""A result must agree with itself and pass its problem's independent checker."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nestopt.errors import CheckError
+
+if TYPE_CHECKING:
+    from nestopt.result import Result
+
+__all__ = ["verify"]
+
+RELATIVE_TOLERANCE = 1e-9
+
+
+def verify(result: Result, directory: Path | None = None) -> list[str]:
+    """One line for each thing that was verified.
+
+    Parameters
+    ----------
+    result : Result
+    directory : Path, optional
+        Where the result's file lies.
+
+    Raises
+    ------
+    CheckError
+        If anything is wrong, with what and where.
+    """
+    from nestopt.problem import get_problem
+
+    lines = _agrees_with_itself(result)
+    if result.solution is not None or result.witness is not None:
+        lines += get_problem(result.problem).check(result, directory=directory)
+    return lines
+
+
+def _agrees_with_itself(result: Result) -> list[str]:
+    from nestopt.io import sha256_of
+    from nestopt.result import Reason
+
+    reason = result.termination.reason
+    solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
+    if solved != (result.solution is not None):
+        has = "has no" if result.solution is None else "has a"
+        raise CheckError(f"termination {reason.value} but the result {has} solution")
+    if solved != (result.objective is not None):
+        raise CheckError(f"termination {reason.value} with objective {result.objective!r}")
+    lines = [f"termination: {reason.value}, as the solution says"]
+    if math.isnan(result.bound):
+        raise CheckError("bound: NaN is no bound")
+    if result.objective is not None:
+        slack = RELATIVE_TOLERANCE * abs(result.objective)
+        if isinstance(result.objective, int) and isinstance(result.bound, int):
+            slack = 0
+        if not math.isfinite(result.objective):
+            raise CheckError(f"objective: {result.objective} is not finite")
+        if result.bound > result.objective + slack:
+            raise CheckError(
+                f"bound {result.bound!r} is above the objective {result.objective!r} that it bounds"
+            )
+        lines.append("bound: not above the objective")
+    if "data" in result.instance and "sha256" in result.instance:
+        found = sha256_of(result.instance["data"])
+        if found != result.instance["sha256"]:
+            raise CheckError(
+                f"instance.sha256: {result.instance['sha256']!r}, but the instance in the file "
+                f"has {found!r}"
+            )
+        lines.append("instance: its hash is the one stated")
+    return lines
