@@ -1,4 +1,4 @@
-"""Named clusters, at any size: ``fattree-tpuv4-1024``, ``h100-spineleaf-1024``, ``dgx-a100-512``, ...
+"""Named clusters, at any size: ``fattree-tpuv4-1024``, ``h100-spineleaf-1024``, and others.
 
 Bandwidths are per direction. Device figures are the vendors' (peak dense half-precision FLOP/s,
 memory, memory bandwidth); `efficiency` and `half_flops` describe what large and small matrix
@@ -6,8 +6,8 @@ products reach of the peak. Networks: DGX-1V 6 x 25 GB/s NVLink a GPU, 12.5 GB/s
 DGX-A100 300 GB/s a GPU and 8 x 200 Gb/s; DGX-H100 450 GB/s and 8 x 400 Gb/s, 32 nodes a scalable
 unit; Perlmutter 4 A100 and 4 x 25 GB/s a node; Frontier 8 GCDs, 200 GB/s in the package, 50 GB/s
 across, 4 x 25 GB/s; Alps 4 GH200, 150 GB/s a pair, 4 x 25 GB/s; TPUv4 cubes of 64, 50 GB/s a link.
-The fat-tree and spine-leaf clusters of the NEST paper are 8 x 4 x k devices with 900 / 100 / 400 and
-900 / 12.5 / 50 GB/s: of a device in its node, of a node's uplink, of a rack's uplink.
+The fat-tree and spine-leaf clusters of the NEST paper are 8 x 4 x k devices with 900 / 100 / 400
+and 900 / 12.5 / 50 GB/s: of a device in its node, of a node's uplink, of a rack's uplink.
 
 A name may carry settings: ``h100-spineleaf-64,fail=3:17``.
 """
