@@ -1,0 +1,38 @@
+"""The independent checker: feasibility, memory and objective from the plan alone.
+
+It shares no code with the modules that find plans, only the data classes of workload, cluster,
+plan and result.
+"""
+
+from __future__ import annotations
+
+from nestopt.placement.check.network import Family, Tree, boundary_seconds, family_of
+from nestopt.placement.check.pricing import Pricing, StagePrice, contended_syncs, cuts, price
+from nestopt.placement.check.structure import check_structure
+from nestopt.placement.check.verify import (
+    BOUND_TOLERANCE,
+    TOLERANCE,
+    check_claims,
+    check_plan,
+    check_termination,
+    structured_layout,
+)
+
+__all__ = [
+    "BOUND_TOLERANCE",
+    "TOLERANCE",
+    "Family",
+    "Pricing",
+    "StagePrice",
+    "Tree",
+    "boundary_seconds",
+    "check_claims",
+    "check_plan",
+    "check_structure",
+    "check_termination",
+    "contended_syncs",
+    "cuts",
+    "family_of",
+    "price",
+    "structured_layout",
+]

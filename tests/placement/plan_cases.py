@@ -1,0 +1,251 @@
+"""Random and tiny clusters, workloads and plans for the tests of checker and simulator."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.plan import Plan, Stage, StageConfig
+from nestopt.placement.workload import Edge, Operator, Tied, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["random_case", "random_cluster", "random_workload", "tiny_cluster", "tiny_plan"]
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def random_cluster(rng: np.random.Generator, devices: int) -> Cluster:
+    """One to four levels, uneven groups, one or two types, overrides, some failures."""
+    depth = int(rng.integers(1, 5))
+    ends = {devices}
+    sizes: list[tuple[int, ...]] = [(devices,)]
+    for _ in range(depth - 1):
+        extra = rng.integers(1, devices + 1, size=int(rng.integers(1, 4)))
+        ends |= {int(e) for e in extra}
+        cut = sorted(ends)
+        sizes.insert(0, tuple(b - a for a, b in zip([0, *cut], cut)))
+    levels = []
+    for index in range(depth):
+        top = index == depth - 1
+        levels.append(
+            Level(
+                f"level{index}",
+                _log_uniform(rng, 1e-7, 1e-4),
+                _log_uniform(rng, 1e9, 1e12),
+                math.inf if top else _log_uniform(rng, 1e9, 1e12),
+            )
+        )
+    types = tuple(
+        DeviceType(
+            f"type{k}",
+            _log_uniform(rng, 1e13, 1e15),
+            _log_uniform(rng, 1e10, 1e11),
+            _log_uniform(rng, 1e11, 4e12),
+            efficiency=float(rng.uniform(0.4, 1)),
+            half_flops=float(rng.choice([0.0, 1e10])),
+            reserve=float(rng.choice([0.0, 1e9])),
+        )
+        for k in range(int(rng.integers(1, 3)))
+    )
+    overrides = []
+    for _ in range(int(rng.integers(0, 3))):
+        level = int(rng.integers(depth))
+        overrides.append(
+            Override(
+                level,
+                int(rng.integers(len(sizes[level]))),
+                latency=_log_uniform(rng, 1e-7, 1e-4) if rng.random() < 0.5 else None,
+                port=_log_uniform(rng, 1e9, 1e12) if rng.random() < 0.5 else None,
+                uplink=_log_uniform(rng, 1e9, 1e12)
+                if level < depth - 1 and rng.random() < 0.5
+                else None,
+            )
+        )
+    failed = rng.choice(devices, size=int(rng.integers(0, 4)), replace=False) if devices > 8 else ()
+    return Cluster(
+        "random",
+        tuple(levels),
+        types,
+        np.sort(rng.integers(0, len(types), size=devices)),
+        tuple(sizes),
+        tuple(int(f) for f in failed),
+        tuple(overrides),
+    )
+
+
+def _random_kind(rng: np.random.Generator, kind: str, types: Sequence[str]) -> dict[str, object]:
+    def maybe(low: float, high: float) -> float:
+        return _log_uniform(rng, low, high) if rng.random() < 0.8 else 0.0
+
+    fields: dict[str, object] = {
+        "kind": kind,
+        "flops": maybe(1e9, 1e13),
+        "flops_attn": maybe(1e9, 1e12),
+        "bytes_full": maybe(1e6, 1e9),
+        "bytes_shard": maybe(1e6, 1e9),
+        "bytes_attn": maybe(1e6, 1e9),
+        "params": maybe(1e6, 1e9),
+        "params_expert": maybe(1e6, 1e9),
+        "act_full": maybe(1e6, 1e8),
+        "act_shard": maybe(1e6, 1e8),
+        "act_attn": maybe(1e6, 1e8),
+        "act_input": maybe(1e6, 1e8),
+        "tp_bytes": maybe(1e6, 1e8),
+        "tp_fwd": int(rng.integers(0, 3)),
+        "tp_bwd": int(rng.integers(0, 3)),
+        "cp_bytes": maybe(1e6, 1e8),
+        "ep_bytes": maybe(1e6, 1e8),
+        "logits_bytes": maybe(1e6, 1e8),
+        "tensor_divides": (24, 48),
+        "context_divides": 12,
+        "experts": int(rng.choice([0, 4, 8])),
+    }
+    if rng.random() < 0.2:
+        timed = list(types)[: int(rng.integers(1, len(types) + 1))]
+        fields["time_fwd"] = {name: _log_uniform(rng, 1e-4, 1e-1) for name in timed}
+        fields["time_bwd"] = {name: _log_uniform(rng, 1e-4, 1e-1) for name in timed}
+    return fields
+
+
+def random_workload(rng: np.random.Generator, operators: int, types: Sequence[str]) -> Workload:
+    """A chain or a DAG of operators of a few kinds, sometimes with tied parameters."""
+    kinds = [_random_kind(rng, f"kind{k}", types) for k in range(int(rng.integers(1, 4)))]
+    chosen = [Operator(f"op{i}", **kinds[int(rng.integers(len(kinds)))]) for i in range(operators)]  # type: ignore[arg-type]
+    pairs = {(i, i + 1) for i in range(operators - 1) if rng.random() < 0.9}
+    for _ in range(int(rng.integers(0, operators))):
+        a, b = sorted(int(x) for x in rng.choice(operators, 2, replace=operators < 2))
+        if a < b:
+            pairs.add((a, b))
+    edges = tuple(Edge(a, b, _log_uniform(rng, 1e5, 1e8)) for a, b in sorted(pairs))
+    tied = None
+    if operators > 1 and rng.random() < 0.3 and chosen[-1].params:
+        tied = Tied(0, operators - 1, min(chosen[0].params, chosen[-1].params))
+    return Workload(
+        "random",
+        tuple(chosen),
+        edges,
+        int(rng.choice([8, 24, 48, 96])),
+        bytes_weight=float(rng.choice([2, 4])),
+        bytes_gradient=float(rng.choice([2, 4])),
+        bytes_optimizer=float(rng.choice([8, 12])),
+        tied=tied,
+    )
+
+
+def _random_order(rng: np.random.Generator, workload: Workload) -> list[int]:
+    """A random topological order."""
+    waiting = {i: set(p) for i, p in enumerate(workload.predecessors)}
+    order: list[int] = []
+    while waiting:
+        ready = sorted(i for i, p in waiting.items() if not p)
+        pick = int(rng.choice(ready))
+        order.append(pick)
+        del waiting[pick]
+        for rest in waiting.values():
+            rest.discard(pick)
+    return order
+
+
+def random_case(
+    rng: np.random.Generator, schedules: Sequence[str] = ("1f1b", "gpipe")
+) -> tuple[Workload, Cluster, Plan]:
+    """A random instance and a random plan of its general space, memory left aside."""
+    while True:
+        cluster = random_cluster(rng, int(rng.integers(1, 40)))
+        workload = random_workload(rng, int(rng.integers(1, 12)), [t.name for t in cluster.types])
+        plan = _random_plan(rng, workload, cluster, str(rng.choice(list(schedules))))
+        if plan is not None:
+            return workload, cluster, plan
+
+
+def _random_plan(
+    rng: np.random.Generator, workload: Workload, cluster: Cluster, schedule: str
+) -> Plan | None:
+    order = _random_order(rng, workload)
+    count = len(order)
+    s = int(rng.integers(1, min(count, 6) + 1))
+    cut = sorted(rng.choice(np.arange(1, count), s - 1, replace=False).tolist()) if s > 1 else []
+    parts = [order[a:b] for a, b in zip([0, *cut], [*cut, count])]
+    batch = workload.global_batch
+    pairs = [
+        (d, b)
+        for d in (1, 2, 3, 4)
+        for b in (1, 2, 4)
+        if batch % (d * b) == 0 and (schedule != "interleaved" or (batch // (d * b)) % s == 0)
+    ]
+    if not pairs:
+        return None
+    d, b = pairs[int(rng.integers(len(pairs)))]
+    configs = [_random_config(rng, [workload.operators[i] for i in part], b) for part in parts]
+    need = d * sum(c.width for c in configs)
+    alive = cluster.alive
+    if need > len(alive):
+        return None
+    chunks = 1
+    if schedule == "interleaved":
+        chunks = int(rng.integers(1, 4))
+        kinds = [o.kind for o in workload.operators]
+        for part in parts:
+            held = [kinds[i] for i in part]
+            if any(kinds.count(k) > 1 and held.count(k) % chunks for k in held):
+                return None
+    if rng.random() < 0.5:  # runs in hierarchy order, devices left out here and there
+        used = np.sort(rng.choice(alive, need, replace=False))
+    else:
+        used = rng.permutation(alive)[:need]
+    stages, at = [], 0
+    for part, config in zip(parts, configs):
+        devices = used[at : at + d * config.width].reshape(d, config.width)
+        stages.append(Stage(tuple(sorted(part)), config, devices.astype(np.int64)))
+        at += d * config.width
+    return Plan(tuple(stages), d, b, schedule, chunks)
+
+
+def _random_config(
+    rng: np.random.Generator, operators: Sequence[Operator], microbatch: int
+) -> StageConfig:
+    t = int(rng.choice([1, 1, 2, 3, 4]))
+    c = int(rng.choice([1, 1, 2, 3]))
+    e = 1
+    if any(o.experts for o in operators):
+        e = int(rng.choice([x for x in (1, 2, 4) if microbatch % x == 0]))
+    return StageConfig(
+        (1, t, 1),
+        c,
+        e,
+        bool(rng.random() < 0.5) and t > 1,
+        int(rng.integers(0, 4)),
+        str(rng.choice(["none", "selective", "full"])),
+    )
+
+
+def tiny_cluster() -> Cluster:
+    """Two nodes of two devices; every figure a round number.
+
+    Node: 1 us, 100 B/s a port, 150 B/s uplink. Top: 10 us, 50 B/s a port.
+    """
+    return Cluster.regular(
+        "tiny",
+        (2, 2),
+        (Level("node", 1e-6, 100.0, 150.0), Level("top", 1e-5, 50.0)),
+        (DeviceType("gpu", 1000.0, 5000.0, 400.0),),
+    )
+
+
+def tiny_plan() -> tuple[Workload, Cluster, Plan]:
+    """Four equal operators on two stages of two replicas, one device each, ZeRO 0."""
+    block = {"kind": "block", "flops": 500.0, "params": 10.0, "act_full": 7.0}
+    workload = Workload.chain(
+        "tiny", [Operator(f"b{i}", **block) for i in range(4)], 30.0, global_batch=8
+    )
+    stages = (
+        Stage((0, 1), StageConfig(), np.array([[0], [1]])),
+        Stage((2, 3), StageConfig(), np.array([[2], [3]])),
+    )
+    return workload, tiny_cluster(), Plan(stages, 2, 1)
