@@ -131,8 +131,8 @@ def enumerate_ideals(
     masks, sizes = _generate(order, before_start, before_list, words, limit)
     if len(sizes) > limit:
         raise TooManyIdealsError(
-            f"the graph of {count} vertices has more than {limit} ideals; raise the limit, or merge "
-            "vertices that belong together"
+            f"the graph of {count} vertices has more than {limit} ideals; raise the limit, or "
+            "merge vertices that belong together"
         )
     # Any keys do: a lookup compares whole masks, so a collision costs time, never correctness.
     keys = np.random.default_rng(0).integers(1, 2**63, size=count, dtype=np.uint64)

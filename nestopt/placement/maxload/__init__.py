@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nestopt.placement.maxload.check import check
 from nestopt.placement.maxload.model import MaxLoadProblem, Operator, Stage, stage_load
 
 if TYPE_CHECKING:
@@ -18,10 +19,3 @@ def solve_dp(problem: MaxLoadProblem, options: SolveOptions) -> Result:
     from nestopt.placement.maxload.dp import solve_dp as solve
 
     return solve(problem, options)
-
-
-def check(result: Result) -> list[str]:
-    """Independent checker; see `nestopt.placement.maxload.check.check`."""
-    from nestopt.placement.maxload import check as module
-
-    return module.check(result)

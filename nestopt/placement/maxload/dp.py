@@ -9,6 +9,7 @@ hold the difference within the best known load.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ def solve_dp(problem: MaxLoadProblem, options: SolveOptions) -> Result:
     if limit is not Limit.NONE:
         reason = Reason.FEASIBLE if split else Reason.NO_SOLUTION
     elif split:
-        reason = Reason.OPTIMAL
+        reason, lower = Reason.OPTIMAL, float("inf")
     else:
         reason, lower = Reason.INFEASIBLE, float("inf")
         reasons = infeasible_reasons(problem, units)
@@ -134,7 +135,7 @@ def linear_split(problem: MaxLoadProblem, units: Units) -> tuple[tuple[Stage, ..
     """
     order = topological_order(units.predecessors)
     chain: list[list[int]] = [[] for _ in order]
-    for first, second in zip(order, order[1:]):
+    for first, second in pairwise(order):
         chain[second].append(first)
     lattice = enumerate_ideals(chain, limit=len(order) + 1)
     table = _table(problem, lattice)
@@ -228,18 +229,18 @@ def _read(lattice: IdealLattice, table: _Table) -> list[tuple[str, list[int]]]:
 
 @njit(cache=True, nogil=True)
 def _meets(mask: Any, difference: Any) -> bool:
+    common = np.uint64(0)
     for w in range(len(mask)):
-        if mask[w] & difference[w] != 0:
-            return True
-    return False
+        common |= mask[w] & difference[w]
+    return common != 0
 
 
 @njit(cache=True, nogil=True)
 def _within(mask: Any, difference: Any) -> bool:
+    outside = np.uint64(0)
     for w in range(len(mask)):
-        if mask[w] & ~difference[w] != 0:
-            return False
-    return True
+        outside |= mask[w] & ~difference[w]
+    return outside == 0
 
 
 @njit(cache=True, nogil=True)
@@ -273,9 +274,7 @@ def _transfer_change(unit: int, difference: Any, costs: _Costs) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _relax(
-    table: _Table, ideal: int, below: int, kind: int, load: float, cutoff: float
-) -> None:
+def _relax(table: _Table, ideal: int, below: int, kind: int, load: float, cutoff: float) -> None:
     """Try a device of one kind with this load for the difference of two ideals."""
     best = table.best
     for a in range(1 if kind == 0 else 0, best.shape[1]):

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.io import sha256_of
 from nestopt.placement.maxload.model import stage_load, stage_memory
-from nestopt.result import Reason, Result, Termination
+from nestopt.result import Result
 
 if TYPE_CHECKING:
     from nestopt.options import SolveOptions
     from nestopt.placement.maxload.model import MaxLoadProblem, Stage
     from nestopt.placement.maxload.units import Units
+    from nestopt.result import Termination
 
 __all__ = ["infeasible_reasons", "load_bound", "make_result"]
 
@@ -38,23 +39,19 @@ def load_bound(problem: MaxLoadProblem, units: Units) -> float:
 
 
 def infeasible_reasons(problem: MaxLoadProblem, units: Units) -> tuple[str, ...]:
-    """Why no split exists; only memory and unsupported operators can be the cause."""
+    """Why no split exists: memory, or operators that no accelerator runs, and no CPU."""
     limit = problem.accelerator_memory
-    names = {o.id: o.name or str(o.id) for o in problem.operators}
-    unsupported = [o.id for o in problem.operators if not o.on_accelerator]
-    reasons: list[str] = []
-    if not problem.cpus and unsupported:
-        reasons.append(
-            f"operator {unsupported[0]} ({names[unsupported[0]]}) runs on no accelerator, and there "
-            "is no CPU"
-        )
-    if not problem.accelerators or problem.cpus:
-        return tuple(reasons)
+    reasons = [
+        f"operator {o.id} ({o.name or 'unnamed'}) runs on no accelerator, and there is no CPU"
+        for o in problem.operators
+        if not o.on_accelerator
+    ][:1]
     for members, memory in zip(units.members, units.memory):
         if memory > limit:
+            some = ", ".join(str(i) for i in members[:8]) + (", ..." if len(members) > 8 else "")
             reasons.append(
-                f"operators {_some(members)} stay together and need {memory:.6g} bytes; an "
-                f"accelerator has {limit:.6g}, and there is no CPU"
+                f"operators [{some}] stay together and need {memory:.6g} bytes; an accelerator has "
+                f"{limit:.6g}, and there is no CPU"
             )
     total = sum(units.memory)
     if total > limit * problem.accelerators:
@@ -84,7 +81,7 @@ def make_result(
 ) -> Result:
     """The result of a method; the objective is computed anew from the split.
 
-    An optimal split's bound is its objective; otherwise `bound` must be a valid lower bound.
+    `bound` must be a valid lower bound; what exceeds the objective by rounding is cut off.
     """
     data = problem.to_json()
     objective: float | None = None
@@ -92,7 +89,7 @@ def make_result(
     if split is not None:
         loads = [stage_load(problem, stage) for stage in split]
         objective = max(loads)
-        bound = objective if termination.reason is Reason.OPTIMAL else min(bound, objective)
+        bound = min(bound, objective)
         solution = {
             "schema": SOLUTION_SCHEMA,
             "stages": [
