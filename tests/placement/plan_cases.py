@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.plan import Plan, Stage, StageConfig
 from nestopt.placement.workload import Edge, Operator, Tied, Workload
@@ -23,20 +24,28 @@ def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 def random_cluster(rng: np.random.Generator, devices: int) -> Cluster:
     """One to four levels, uneven groups, one or two types, overrides, some failures."""
     depth = int(rng.integers(1, 5))
-    ends = {devices}
-    sizes: list[tuple[int, ...]] = [(devices,)]
-    for _ in range(depth - 1):
-        extra = rng.integers(1, devices + 1, size=int(rng.integers(1, 4)))
-        ends |= {int(e) for e in extra}
-        cut = sorted(ends)
-        sizes.insert(0, tuple(b - a for a, b in zip([0, *cut], cut)))
+    if rng.random() < 0.5:  # even groups, so that hierarchical collectives come up
+        shape = [int(rng.choice([1, 2, 3, 4])) for _ in range(depth - 1)]
+        shape.append(max(1, devices // math.prod(shape)))
+        devices = math.prod(shape)
+        widths = np.cumprod(shape)
+        sizes = [(int(width),) * (devices // int(width)) for width in widths]
+    else:
+        ends = {devices}
+        sizes = [(devices,)]
+        for _ in range(depth - 1):
+            extra = rng.integers(1, devices + 1, size=int(rng.integers(1, 4)))
+            ends |= {int(e) for e in extra}
+            cut = sorted(ends)
+            sizes.insert(0, tuple(b - a for a, b in zip([0, *cut], cut)))
+    slowest = float(rng.choice([1e-4, 1e-2]))
     levels = []
     for index in range(depth):
         top = index == depth - 1
         levels.append(
             Level(
                 f"level{index}",
-                _log_uniform(rng, 1e-7, 1e-4),
+                _log_uniform(rng, 1e-7, slowest),
                 _log_uniform(rng, 1e9, 1e12),
                 math.inf if top else _log_uniform(rng, 1e9, 1e12),
             )
@@ -195,7 +204,10 @@ def _random_plan(
             held = [kinds[i] for i in part]
             if any(kinds.count(k) > 1 and held.count(k) % chunks for k in held):
                 return None
-    if rng.random() < 0.5:  # runs in hierarchy order, devices left out here and there
+    dice = rng.random()
+    if dice < 0.4:
+        used = alive[:need]
+    elif dice < 0.7:  # hierarchy order, devices left out here and there
         used = np.sort(rng.choice(alive, need, replace=False))
     else:
         used = rng.permutation(alive)[:need]
