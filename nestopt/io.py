@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -33,14 +34,30 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number that a file may hold")
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} stands twice in one object")
+    return found
+
+
 def read_json(path: str | Path) -> Any:
     """The JSON value in a file.
 
     Raises
     ------
     InputError
-        If the file is missing or unreadable, or is not JSON (with line and column), or holds NaN
-        or an infinity.
+        If the file is missing or unreadable, or is not JSON (with line and column), or holds NaN,
+        an infinity or a key twice in one object.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -48,13 +65,20 @@ def read_json(path: str | Path) -> Any:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"cannot be read: {reason}", file=str(path)) from error
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_no_duplicates,
+        )
     except json.JSONDecodeError as error:
         raise InputError(
             f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})", file=str(path)
         ) from error
     except ValueError as error:
         raise InputError(str(error), file=str(path)) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply", file=str(path)) from error
 
 
 def write_text(path: str | Path, text: str) -> None:

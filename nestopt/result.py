@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from nestopt.errors import NestoptError
+from nestopt.errors import InputError, NestoptError
 
 __all__ = ["SCHEMA", "Limit", "Reason", "Result", "Termination", "relative_gap", "versions"]
 
@@ -148,39 +148,40 @@ class Result:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Result:
+    def from_json(cls, data: Any, *, file: str | None = None) -> Result:
         """Inverse of `to_json`.
 
         Raises
         ------
-        NestoptError
-            If the schema is not ``nestopt.result/1`` or a field is missing.
+        InputError
+            Naming the file, the field, the value found and what was expected.
         """
-        if data.get("schema") != SCHEMA:
-            raise NestoptError(f"schema: {data.get('schema')!r}; expected {SCHEMA!r}")
+        from nestopt.io import validate_model
+        from nestopt.result_file import ResultFile
+
+        read = validate_model(ResultFile, data, file=file)
         try:
-            ended = data["termination"]
-            return cls(
-                problem=data["problem"],
-                instance=data["instance"],
-                method=data["method"],
-                termination=Termination(Reason(ended["reason"]), Limit(ended["limit"])),
-                objective=_unfinite(data["objective"]),
-                bound=_bound(data["bound"]),
-                seconds=data["seconds"],
-                seed=data.get("seed", 0),
-                threads=data.get("threads", 1),
-                solution=data.get("solution"),
-                witness=data.get("witness"),
-                infeasible_because=tuple(data.get("infeasible_because", ())),
-                stats=data.get("stats", {}),
-                settings=data.get("settings", {}),
-                versions=data.get("versions", {}),
-            )
-        except KeyError as error:
-            raise NestoptError(f"a result needs the field {error.args[0]!r}") from error
-        except (TypeError, ValueError) as error:
-            raise NestoptError(f"termination or bound: {error}") from error
+            termination = Termination(read.termination.reason, read.termination.limit)
+        except NestoptError as error:
+            raise InputError(str(error), file=file) from error
+        bound = _unfinite(read.bound)
+        return cls(
+            problem=read.problem,
+            instance=read.instance,
+            method=read.method,
+            termination=termination,
+            objective=_unfinite(read.objective),
+            bound=-math.inf if bound is None else bound,
+            seconds=read.seconds,
+            seed=read.seed,
+            threads=read.threads,
+            solution=read.solution,
+            witness=read.witness,
+            infeasible_because=read.infeasible_because,
+            stats=read.stats,
+            settings=read.settings,
+            versions=read.versions,
+        )
 
 
 def _finite(value: float | int | None) -> float | int | str | None:
@@ -191,11 +192,6 @@ def _finite(value: float | int | None) -> float | int | str | None:
 
 def _unfinite(value: float | int | str | None) -> float | int | None:
     return float(value) if isinstance(value, str) else value
-
-
-def _bound(value: float | int | str | None) -> float | int:
-    number = _unfinite(value)
-    return -math.inf if number is None else number
 
 
 def versions() -> dict[str, str]:

@@ -47,12 +47,13 @@ _TIME = {
     "h": Fraction(3600),
     "d": Fraction(86400),
 }
-_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*$")
+_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(\S.*?)?\s*$")
+_LONGEST_NUMBER = 40
 
 
 def _split(value: str, field: str | None, expected: str) -> tuple[Fraction, str]:
     match = _QUANTITY.match(value)
-    if match is None or not match.group(2):
+    if match is None or not match.group(2) or len(match.group(1)) > _LONGEST_NUMBER:
         raise InputError(f"{value!r} has no unit or is no number; expected {expected}", field=field)
     return Fraction(match.group(1)), match.group(2).replace(" ", "")
 
@@ -135,7 +136,7 @@ def parse_time_ps(value: str | int, field: str | None = None) -> int:
         If the time is not a whole number of picoseconds; nothing is rounded silently.
     """
     if not isinstance(value, str):
-        if isinstance(value, bool) or int(value) != value:
+        if isinstance(value, bool) or not math.isfinite(value) or int(value) != value:
             raise InputError(f"{value!r} is not a whole number of picoseconds", field=field)
         return int(value)
     picoseconds = _time_fraction(value, field) * 10**12
@@ -153,15 +154,20 @@ def format_seconds(seconds: float) -> str:
         return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
         if magnitude >= scale:
-            return f"{seconds / scale:.4g} {unit}"
+            return f"{_four_digits(seconds / scale)} {unit}"
     return f"{seconds / 1e-12:.4g} ps"
+
+
+def _four_digits(value: float) -> str:
+    """Four significant digits, without an exponent however large the value."""
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def format_bytes(count: float) -> str:
     """Bytes for people, in binary units: "71.5 GiB"."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(count) >= scale:
-            return f"{count / scale:.4g} {unit}"
+            return f"{_four_digits(count / scale)} {unit}"
     return f"{count:.4g} B"
 
 
@@ -169,5 +175,5 @@ def format_rate(rate: float) -> str:
     """A bandwidth for people, in decimal units: "450 GB/s"."""
     for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
         if abs(rate) >= scale:
-            return f"{rate / scale:.4g} {unit}"
+            return f"{_four_digits(rate / scale)} {unit}"
     return f"{rate:.4g} B/s"

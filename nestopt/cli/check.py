@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.errors import CheckError
 
@@ -30,13 +28,11 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read or is no result
       5  a check failed (named on stderr)
     """
-    from nestopt.cli.inputs import read_result
     from nestopt.cli.output import print_json
-    from nestopt.cli.verify import verify
+    from nestopt.cli.verify import verify_file
 
-    loaded = read_result(result)
     try:
-        lines = verify(loaded, Path(result).parent)
+        lines = verify_file(result)
     except CheckError as error:
         raise CheckError(f"{result}: {error}") from error
     if json:

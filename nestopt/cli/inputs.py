@@ -120,16 +120,9 @@ def read_result(file: str) -> Result:
     InputError
         If the file cannot be read or is no result.
     """
-    from nestopt.errors import NestoptError
     from nestopt.result import Result
 
-    data = _read(file)
-    if not isinstance(data, dict):
-        raise InputError("holds no JSON object; expected a result", file=file)
-    try:
-        return Result.from_json(data)
-    except NestoptError as error:
-        raise InputError(str(error), file=file) from error
+    return Result.from_json(_read(file), file=file)
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:

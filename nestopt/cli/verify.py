@@ -11,9 +11,33 @@ from nestopt.errors import CheckError
 if TYPE_CHECKING:
     from nestopt.result import Result
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_file"]
 
 RELATIVE_TOLERANCE = 1e-9
+
+
+def verify_file(file: str) -> list[str]:
+    """`verify` for a result file, its stated gap included.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or is no result.
+    CheckError
+        If anything is wrong, with what and where.
+    """
+    from nestopt.io import read_json
+    from nestopt.result import Result
+
+    data = read_json(file)
+    result = Result.from_json(data, file=file)
+    lines = verify(result, Path(file).parent)
+    stated = data.get("gap")
+    if stated is not None:
+        if result.gap is None or not math.isclose(float(stated), result.gap, abs_tol=1e-12):
+            raise CheckError(f"gap: {stated} stated, {result.gap} follows from the bound")
+        lines.append("gap: (objective - bound) / objective")
+    return lines
 
 
 def verify(result: Result, directory: Path | None = None) -> list[str]:
