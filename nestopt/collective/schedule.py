@@ -68,8 +68,9 @@ class Schedule:
         if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
             shapes = [column.shape for column in columns]
             raise InputError(f"columns of different lengths: {shapes}", field="schedule")
-        order = np.lexsort((columns[0], columns[1], columns[2]))
-        columns = [column[order] for column in columns]
+        if not _is_sorted(columns[2], columns[1], columns[0]):
+            order = np.lexsort((columns[0], columns[1], columns[2]))
+            columns = [column[order] for column in columns]
         for column in columns:
             column.setflags(write=False)
         return cls(columns[0], columns[1], columns[2], int(makespan_ps), columns[3])
@@ -148,6 +149,15 @@ class Schedule:
         return cls.of(
             columns["chunk"], columns["link"], columns["start_ps"], makespan, columns["phase"]
         )
+
+
+def _is_sorted(*keys: NDArray[Any]) -> bool:
+    """Whether rows are in lexicographic order of `keys`, the first the most significant."""
+    in_order = np.ones(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    for key in reversed(keys):
+        before, after = key[:-1], key[1:]
+        in_order = (before < after) | ((before == after) & in_order)
+    return bool(in_order.all())
 
 
 def _whole(values: Any, name: str, limits: Any) -> NDArray[np.int64]:
