@@ -1,0 +1,284 @@
+"""AxoNN's ranking of all 4D decompositions of a job on a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import InputError
+from nestopt.fourd.commmodel import collectives_of, memory, seconds
+from nestopt.fourd.decomposition import factorizations
+from nestopt.fourd.layertimes import block_times
+from nestopt.fourd.models import machine_of, named_model
+from nestopt.fourd.network import iteration_flops
+from nestopt.fourd.overlap import Overlap, exposed
+from nestopt.fourd.simulate import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from nestopt.fourd.decomposition import Grid
+    from nestopt.fourd.models import Machine
+    from nestopt.placement.cluster import DeviceType
+    from nestopt.placement.transformer import Transformer
+
+__all__ = ["AXONN_OVERLAP", "Ranked", "RankTable", "describe", "grids_of", "rank", "rank_table"]
+
+AXONN_OVERLAP = Overlap(all_reduce=True, reduce_scatter=True, all_gather=True, data=True)
+"""AxoNN's three overlaps, and the data-parallel all-reduce behind the backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One decomposition and its prices.
+
+    Attributes
+    ----------
+    grid : Grid
+    volume : float
+        Bytes that a device sends in an iteration.
+    communication : float
+        Seconds of all collectives, one after the other.
+    exposed, iteration : float
+        Seconds of communication that is not hidden, and of the whole iteration; in the modes
+        without a compute model `exposed` is `communication` and `iteration` is not a number.
+    memory : float
+        Bytes on a device.
+    fits : bool
+        Whether the memory suffices (``full``), or Gx Gy Gz is large enough (other modes).
+    """
+
+    grid: Grid
+    volume: float
+    communication: float
+    exposed: float
+    iteration: float
+    memory: float
+    fits: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as JSON."""
+        grid = self.grid
+        timed = self.iteration == self.iteration
+        return {
+            "Gx": grid.x,
+            "Gy": grid.y,
+            "Gz": grid.z,
+            "Gdata": grid.data,
+            "volume_bytes": self.volume,
+            "communication_seconds": self.communication,
+            "exposed_seconds": self.exposed,
+            "iteration_seconds": self.iteration if timed else None,
+            "memory_bytes": self.memory,
+            "fits": self.fits,
+        }
+
+
+def grids_of(model: Transformer, gpus: int, batch: int) -> Iterator[Grid]:
+    """Decompositions into which the job divides evenly.
+
+    The batch divides over z and data, heads and inner width over y, the hidden size over both.
+    """
+    for grid in factorizations(gpus):
+        if (
+            batch % (grid.z * grid.data) == 0
+            and model.key_heads % grid.y == 0
+            and model.inner % grid.y == 0
+            and model.hidden % grid.x == 0
+            and model.hidden % grid.y == 0
+        ):
+            yield grid
+
+
+def rank(
+    model: Transformer,
+    machine: Machine,
+    gpus: int,
+    batch: int,
+    mode: str = "full",
+    *,
+    device: DeviceType | None = None,
+    overlap: Overlap = AXONN_OVERLAP,
+    min_tensor: int = 1,
+) -> list[Ranked]:
+    """All decompositions of `gpus` devices, those that fit first, the fastest first.
+
+    Parameters
+    ----------
+    model : Transformer
+    machine : Machine
+    gpus : int
+    batch : int
+        Global batch in sequences.
+    mode : str
+        ``published`` or ``corrected`` rank by communication time among Gx Gy Gz >= `min_tensor`;
+        ``full`` ranks by iteration time (formulas of `nestopt.fourd.overlap`).
+    device : DeviceType
+        Needed in the ``full`` mode.
+
+    Raises
+    ------
+    InputError
+        If the job divides into no decomposition, or the ``full`` mode lacks a device.
+    """
+    if mode == "full" and device is None:
+        raise InputError("the full mode needs a device type", field="device")
+    rows = []
+    for grid in grids_of(model, gpus, batch):
+        collectives = collectives_of(model, grid, batch, mode, cache_weights=overlap.cache_weights)
+        volume = sum(c.wire_bytes for c in collectives)
+        spent = sum(seconds(c, grid.preceding(c.axis), machine, mode) for c in collectives)
+        need = memory(model, grid, batch, cache_weights=overlap.cache_weights).total
+        if mode == "full" and device is not None:
+            blocks = block_times(model, grid, batch, machine, device)
+            hidden = exposed(blocks, overlap)
+            fits = need <= device.usable
+            rows.append(Ranked(grid, volume, spent, hidden.communication, hidden.total, need, fits))
+        else:
+            fits = grid.tensor >= min_tensor
+            rows.append(Ranked(grid, volume, spent, spent, float("nan"), need, fits))
+    if not rows:
+        raise InputError(
+            f"a batch of {batch}, {model.heads} heads and a hidden size of {model.hidden} divide "
+            f"over no (Gx, Gy, Gz, Gdata) of {gpus} devices"
+        )
+    key = (lambda r: r.iteration) if mode == "full" else (lambda r: r.communication)
+    return sorted(rows, key=lambda r: (not r.fits, key(r), r.grid.x, r.grid.y, r.grid.z))
+
+
+@dataclass(frozen=True, slots=True)
+class RankTable:
+    """A ranking with what it is of.
+
+    Attributes
+    ----------
+    rows : list of Ranked
+    simulated : list of float
+        Iteration time of the first rows by event simulation (``full`` mode only).
+    flops : float
+        FLOPs of an iteration, recomputation counted.
+    peak : float
+        FLOP/s of all devices.
+    """
+
+    workload: str
+    cluster: str
+    mode: str
+    gpus: int
+    batch: int
+    rows: list[Ranked]
+    simulated: list[float]
+    flops: float
+    peak: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The ranking as JSON."""
+        rows = [row.to_json() for row in self.rows]
+        for row, time in zip(rows, self.simulated):
+            row["simulated_seconds"] = time
+        return {
+            "schema": "nestopt.rank4d/1",
+            "workload": self.workload,
+            "cluster": self.cluster,
+            "mode": self.mode,
+            "gpus": self.gpus,
+            "batch": self.batch,
+            "flops_with_recompute": self.flops,
+            "peak_flops": self.peak,
+            "rows": rows,
+        }
+
+
+def rank_table(
+    workload: str | tuple[str, Transformer],
+    cluster: str,
+    *,
+    batch: int | None = None,
+    mode: str = "full",
+    overlap: Overlap = AXONN_OVERLAP,
+    simulate_rows: int = 10,
+) -> RankTable:
+    """The ranking of named things: ``axonn-80b`` on ``perlmutter-1024``.
+
+    Parameters
+    ----------
+    workload : str or (str, Transformer)
+        A model of AxoNN's (``axonn-5b`` to ``axonn-175b``), or any transformer with its name.
+    cluster : str
+        Name of a cluster; the alive devices are used.
+    batch : int, optional
+        Global batch in sequences; default one a device (2M tokens on 1,024 devices).
+    simulate_rows : int
+        Rows to play by event simulation.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown.
+    InputError
+        If the job divides into no decomposition.
+    """
+    from nestopt.registry import named
+
+    min_tensor = 1
+    if isinstance(workload, str):
+        name = workload
+        model, min_tensor = named_model(name)
+    else:
+        name, model = workload
+    tree = named("cluster", cluster)
+    machine, device = machine_of(tree), tree.types[int(tree.type_of[0])]
+    gpus = len(tree.alive)
+    sequences = batch if batch is not None else gpus
+    rows = rank(
+        model,
+        machine,
+        gpus,
+        sequences,
+        mode,
+        device=device,
+        overlap=overlap,
+        min_tensor=min_tensor,
+    )
+    simulated = []
+    if mode == "full":
+        for row in rows[:simulate_rows]:
+            blocks = block_times(model, row.grid, sequences, machine, device)
+            simulated.append(simulate(blocks, overlap).end)
+    flops = iteration_flops(model, sequences, recompute=True)
+    return RankTable(
+        name, cluster, mode, gpus, sequences, rows, simulated, flops, gpus * device.peak
+    )
+
+
+def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
+    """Print the first rows of a ranking in 80 columns."""
+    from rich.table import Table
+
+    full = table.mode == "full"
+    console.print(
+        f"{table.workload} on {table.cluster}: {table.gpus} devices, batch {table.batch}, "
+        f"{table.mode} model"
+    )
+    grid = Table(box=None, pad_edge=False)
+    columns = ["", "Gx", "Gy", "Gz", "data", "volume", "comm"]
+    columns += ["exposed", "iteration", "simulated", "% peak"] if full else []
+    for column in [*columns, "memory"]:
+        grid.add_column(column, justify="right", no_wrap=True)
+    for index, row in enumerate(table.rows[:rows]):
+        cells = [str(index + 1), *map(str, (row.grid.x, row.grid.y, row.grid.z, row.grid.data))]
+        cells += [f"{row.volume / 2**30:.1f} GiB", f"{row.communication:.3f} s"]
+        if full:
+            share = 100 * table.flops / (row.iteration * table.peak)
+            played = f"{table.simulated[index]:.3f} s" if index < len(table.simulated) else ""
+            cells += [f"{row.exposed:.3f} s", f"{row.iteration:.3f} s", played, f"{share:.1f}"]
+        mark = "" if row.fits else "!"
+        grid.add_row(*cells, f"{row.memory / 2**30:.1f} GiB{mark}")
+    console.print(grid)
+    kept = sum(row.fits for row in table.rows)
+    reason = "fit the memory" if full else "have Gx Gy Gz large enough"
+    console.print(
+        f"{kept} of {len(table.rows)} decompositions {reason}; '!' marks one that does not."
+    )
