@@ -1,0 +1,195 @@
+"""All lower bounds of an instance, the best first."""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nestopt.collective.bounds._kernels import FAR
+from nestopt.collective.bounds._model import Network, reverse_instance
+from nestopt.collective.bounds.cuts import best_cut, ingress_bound
+from nestopt.collective.bounds.distances import distance_bound
+from nestopt.collective.bounds.prices import flow_bound, work_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nestopt.collective.problem import CollectiveInstance
+    from nestopt.options import SolveOptions
+
+__all__ = ["BOUNDS", "all_bounds", "best_bound"]
+
+BOUNDS = ("distance", "ingress", "egress", "cut", "work", "flow")
+_EXPLAIN = {
+    "distance": "shortest path, latency included, between two NPUs that must exchange a chunk",
+    "ingress": "chunks that must enter one NPU over its links",
+    "egress": "chunks that must leave one NPU over its links",
+    "cut": "chunks that must cross the bottleneck cut",
+    "work": "chunks times their shortest distance over the total capacity",
+    "flow": "multicommodity-flow prices on links",
+}
+
+
+def all_bounds(
+    instance: CollectiveInstance, options: SolveOptions | None = None
+) -> list[dict[str, Any]]:
+    """Every lower bound of an instance, the best first.
+
+    Parameters
+    ----------
+    instance : CollectiveInstance
+    options : SolveOptions, optional
+        Its time limit bounds the search for good cuts and prices, not their validity.
+
+    Returns
+    -------
+    list of dict
+        ``name``, ``value`` (picoseconds; ``inf`` if the instance is infeasible), ``fluid`` (the
+        value without latency and with chunks divided at will, picoseconds as a fraction in text,
+        or None), ``witness`` (see `verify_witness`), ``about``, ``seconds``, and ``note`` where
+        something was left out.
+    """
+    limit = 60.0 if options is None or math.isinf(options.time_limit) else options.time_limit
+    return _bounds(instance, BOUNDS, limit)
+
+
+def best_bound(instance: CollectiveInstance, *, time_limit: float = 10.0) -> dict[str, Any]:
+    """The best lower bound that is cheap to get; see `all_bounds` for the fields.
+
+    The minimum cuts and the flow prices are tried only if a rough estimate says that they fit in
+    `time_limit` seconds.
+    """
+    names = ["distance", "ingress", "egress", "work"]
+    parts, topology = instance.collective.parts, instance.topology
+    flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
+    if flows * topology.num_links <= 2 * 10**6 * time_limit:
+        names.append("cut")
+    pairs = sum(len(part.npus) ** 2 for part in parts if part.pattern == "all-to-all")
+    if pairs * topology.num_links <= 10**8 * time_limit and len(instance.topology.src) <= 20_000:
+        names.append("flow")
+    return _bounds(instance, tuple(names), time_limit)[0]
+
+
+def _bounds(
+    instance: CollectiveInstance, names: tuple[str, ...], time_limit: float
+) -> list[dict[str, Any]]:
+    from nestopt.collective.connectivity import find_separation
+
+    separated = find_separation(instance)
+    if separated is not None:
+        witness = {
+            "kind": "separation",
+            "inside": separated.inside.tolist(),
+            "outside": separated.outside.tolist(),
+            "chunk": separated.chunk,
+            "source": separated.source,
+            "target": separated.target,
+            "message": separated.message,
+        }
+        failed = {"name": "separation", "value": math.inf, "fluid": None, "witness": witness}
+        return [failed | {"about": separated.message, "seconds": 0.0}]
+    forward = Network(instance)
+    if not forward.parts:
+        return [_trivial("nothing has to move")]
+    backward = Network(reverse_instance(instance))
+    deadline = time.perf_counter() + time_limit
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        start = time.perf_counter()
+        row = _FINDERS[name](forward, backward, deadline)
+        if row is not None and 0 <= row["value"] < FAR:
+            rows.append(
+                {
+                    "name": name,
+                    "value": int(row["value"]),
+                    "fluid": str(row["fluid"]) if isinstance(row.get("fluid"), Fraction) else None,
+                    "witness": _witness(instance, row),
+                    "about": _EXPLAIN[name],
+                    "seconds": time.perf_counter() - start,
+                }
+            )
+            if row.get("exact") is False:
+                rows[-1]["note"] = "a better cut may exist: not every cut was tried"
+    # of equal bounds the one that is easiest to check by hand
+    rows.sort(key=lambda row: (-row["value"], BOUNDS.index(row["name"])))
+    return rows or [_trivial("no bound could be afforded")]
+
+
+def _trivial(why: str) -> dict[str, Any]:
+    witness = {"kind": "trivial", "value": 0}
+    return {
+        "name": "trivial",
+        "value": 0,
+        "fluid": None,
+        "witness": witness,
+        "about": why,
+        "seconds": 0.0,
+    }
+
+
+def _either(
+    finder: Callable[[Network, float], dict[str, Any] | None],
+    forward: Network,
+    backward: Network,
+    deadline: float,
+) -> dict[str, Any] | None:
+    """The better of a finder's bounds on the instance and on its time-reversed copy."""
+    found = finder(forward, deadline)
+    other = finder(backward, deadline)
+    if other is not None and (found is None or other["value"] > found["value"]):
+        return other | {"backward": True}
+    return found
+
+
+_FINDERS: dict[str, Callable[[Network, Network, float], dict[str, Any] | None]] = {
+    "distance": lambda forward, _, deadline: distance_bound(forward, deadline),
+    "ingress": lambda forward, _, deadline: ingress_bound(forward, deadline),
+    "egress": lambda _, backward, deadline: (
+        None if (row := ingress_bound(backward, deadline)) is None else row | {"backward": True}
+    ),
+    "cut": lambda forward, backward, deadline: _either(best_cut, forward, backward, deadline),
+    "work": lambda forward, _, deadline: work_bound(forward),
+    "flow": lambda forward, _, deadline: flow_bound(forward, deadline),
+}
+
+
+def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any]:
+    """The JSON-ready witness of a bound, in the instance's own direction of time."""
+    kind = row["kind"]
+    witness: dict[str, Any] = {"kind": kind, "value": int(row["value"])}
+    if kind == "distance":
+        numbers = ("part", "size", "source", "target", "root")
+        return witness | {key: int(row[key]) for key in numbers if key in row}
+    if kind == "prices":
+        prices = row["prices"]
+        same = len(prices) > 0 and bool((prices == prices[0]).all())
+        witness |= {"prices": int(prices[0]) if same else prices.tolist()}
+        witness |= {"cost": int(row["cost"]), "sold": int(row["sold"])}
+        witness["arithmetic"] = (
+            f"moving all chunks costs at least {row['cost']}; the links sell at most "
+            f"{row['sold']} a ps: {row['cost']} / {row['sold']} ps, whole chunks and latency "
+            f"counted {row['value']} ps"
+        )
+        return witness
+    backward = bool(row.get("backward", False))
+    inside = ~row["inside"] if backward else row["inside"]
+    listed = np.flatnonzero(inside)
+    side = "inside"
+    if len(listed) * 2 > len(inside):
+        listed, side = np.flatnonzero(~inside), "outside"
+    keys = ("mode", "size", "need", "threshold", "node", "part")
+    witness |= {key: row[key] for key in keys if row.get(key) is not None}
+    witness |= {"backward": backward, "side": side, "nodes": listed.tolist()}
+    witness["links"] = row["links"].tolist()
+    what = "bytes" if row["mode"] == "bytes" else f"chunks of {row['size']} bytes"
+    late = f" not before {row['threshold']} ps" if row.get("threshold") else ""
+    when = "in reversed time" if backward and late else ""
+    witness["arithmetic"] = (
+        f"{row['need']} {what} must cross {len(row['links'])} links{late}{when}; "
+        f"they can all have done so at {row['value']} ps and no earlier"
+    )
+    return witness
