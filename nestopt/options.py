@@ -35,6 +35,9 @@ class SolveOptions:
         A result whose solution starts the search.
     write_model : str or None
         Path (``.lp``, ``.mps``) to write the model to before it is solved.
+    output : str or None
+        Path of the result file, if one is to be written; a solution too large for JSON goes into a
+        side file beside it.
     set : dict
         ``--set KEY=VALUE`` pairs, values still text; a method takes what it knows and the
         dispatcher refuses what none knows.
@@ -51,5 +54,6 @@ class SolveOptions:
     backend: str | None = None
     warm_start: Result | None = None
     write_model: str | None = None
+    output: str | None = None
     set: dict[str, str] = field(default_factory=dict)
     progress: Callable[[float, float | None, float, str], Any] | None = None

@@ -178,6 +178,7 @@ def solve(
         backend=backend,
         warm_start=_read_warm_start(warm_start, source.problem),
         write_model=write_model,
+        output=output,
         set=for_method,
         progress=progress,
     )
