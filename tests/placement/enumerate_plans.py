@@ -1,0 +1,178 @@
+"""Every plan of a tiny instance, one by one: the ground truth that the exact methods are held to.
+
+Nothing here is shared with a solver. Plans come unpriced; memory is left to whoever prices them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.plan import Plan, Stage, StageConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.space import SpaceSettings
+    from nestopt.placement.workload import Workload
+
+    Rows = list[list[int]]
+
+__all__ = ["best_plan", "general_plans", "structured_plans"]
+
+
+def structured_plans(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings
+) -> Iterator[Plan]:
+    """All plans of the structured space (``MODEL.md``, section 8)."""
+    alive = [int(i) for i in cluster.alive]
+    for d, b, parts, configs in _skeletons(workload, len(alive), settings):
+        widths = [c.width for c in configs]
+        for layout in settings.layouts:
+            if layout == "inner":
+                for starts in _runs([d * w for w in widths], len(alive)):
+                    places = [
+                        [alive[p + r * w : p + (r + 1) * w] for r in range(d)]
+                        for p, w in zip(starts, widths)
+                    ]
+                    yield _plan(parts, configs, places, d, b, settings)
+            else:
+                # a larger window shifts the later replicas, so each is a layout of its own
+                for n in range(sum(widths), len(alive) // d + 1):
+                    for starts in _runs(widths, n):
+                        places = [
+                            [alive[r * n + p : r * n + p + w] for r in range(d)]
+                            for p, w in zip(starts, widths)
+                        ]
+                        yield _plan(parts, configs, places, d, b, settings)
+
+
+def general_plans(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Iterator[Plan]:
+    """All plans of the general space, up to what cannot matter.
+
+    The replicas may be numbered in any order, and so may the tensor ranks of a stage that has only
+    those: one order of each is taken.
+    """
+    alive = [int(i) for i in cluster.alive]
+    for d, b, parts, configs in _skeletons(workload, len(alive), settings):
+        widths = [c.width for c in configs]
+        for order in permutations(alive, d * sum(widths)):
+            rest, places = list(order), []
+            for w in widths:
+                places.append([rest[r * w : (r + 1) * w] for r in range(d)])
+                del rest[: d * w]
+            if any(x[0] > y[0] for x, y in zip(places[0], places[0][1:])):
+                continue
+            if any(
+                c.t == c.width and rows[0] != sorted(rows[0]) for c, rows in zip(configs, places)
+            ):
+                continue
+            yield _plan(parts, configs, places, d, b, settings)
+
+
+def best_plan(
+    plans: Iterator[Plan], price: Callable[[Plan], float]
+) -> tuple[float, Plan | None, int]:
+    """The least price (inf where memory fails), its plan and how many plans there were."""
+    best, chosen, count = float("inf"), None, 0
+    for plan in plans:
+        count += 1
+        value = price(plan)
+        if value < best:
+            best, chosen = value, plan
+    return best, chosen, count
+
+
+def _skeletons(
+    workload: Workload, devices: int, settings: SpaceSettings
+) -> Iterator[tuple[int, int, list[tuple[int, ...]], tuple[StageConfig, ...]]]:
+    """Replicas, micro-batch, operators and configurations of the stages; devices are left open."""
+    every = range(1, workload.global_batch + 1)
+    for d, b in product(settings.replicas or every, settings.microbatch or every):
+        if workload.global_batch % (d * b) or d > devices:
+            continue
+        for parts in _partitions(workload, frozenset(), devices // d):
+            if settings.schedule == "interleaved" and not _chunked(workload, parts, d, b, settings):
+                continue
+            offers = [_configs(workload, part, b, devices // d, settings) for part in parts]
+            for configs in product(*offers):
+                if d * sum(c.width for c in configs) > devices:
+                    continue
+                if settings.uniform and len(set(configs)) > 1:
+                    continue
+                yield d, b, parts, configs
+
+
+def _partitions(
+    workload: Workload, done: frozenset[int], most: int
+) -> Iterator[list[tuple[int, ...]]]:
+    """All ways to split the operators outside the ideal `done` into at most `most` stages."""
+    rest = [i for i in range(workload.num_operators) if i not in done]
+    if not rest:
+        yield []
+        return
+    if most == 0:
+        return
+    for size in range(1, len(rest) + 1):
+        for part in combinations(rest, size):
+            ideal = done | set(part)
+            if all(u in ideal for v in part for u in workload.predecessors[v]):
+                for later in _partitions(workload, ideal, most - 1):
+                    yield [part, *later]
+
+
+def _chunked(
+    workload: Workload, parts: Sequence[Sequence[int]], d: int, b: int, settings: SpaceSettings
+) -> bool:
+    """Whether interleaving can cut these stages (``MODEL.md``, end of section 6)."""
+    kinds = [o.kind for o in workload.operators]
+    if (workload.global_batch // (d * b)) % len(parts):
+        return False
+    held = [[kinds[i] for i in part] for part in parts]
+    return all(
+        kinds.count(k) == 1 or row.count(k) % settings.chunks == 0 for row in held for k in row
+    )
+
+
+def _configs(
+    workload: Workload, part: Sequence[int], b: int, most: int, settings: SpaceSettings
+) -> list[StageConfig]:
+    operators = [workload.operators[i] for i in part]
+    found = []
+    for t, c, e in settings.grids(workload, most):
+        if b % e or not all(o.allows(t, c, e) for o in operators):
+            continue
+        if e > 1 and not any(o.experts for o in operators):
+            continue
+        splits = [s for s in settings.sequence if t > 1 or not s] or [False]
+        for sp, zero, recompute in product(splits, settings.zero, settings.recompute):
+            found.append(StageConfig((1, t, 1), c, e, sp, zero, recompute))
+    return found
+
+
+def _runs(lengths: Sequence[int], line: int) -> Iterator[list[int]]:
+    """Starts of disjoint runs of these lengths, in order, on a line of `line` places."""
+    if not lengths:
+        yield []
+        return
+    for start in range(line - sum(lengths) + 1):
+        for later in _runs(lengths[1:], line - start - lengths[0]):
+            yield [start, *(start + lengths[0] + p for p in later)]
+
+
+def _plan(
+    parts: Sequence[tuple[int, ...]],
+    configs: Sequence[StageConfig],
+    places: Sequence[Rows],
+    d: int,
+    b: int,
+    settings: SpaceSettings,
+) -> Plan:
+    stages = tuple(
+        Stage(part, config, np.array(rows, dtype=np.int64))
+        for part, config, rows in zip(parts, configs, places)
+    )
+    return Plan(stages, d, b, settings.schedule, settings.chunks)
