@@ -13,6 +13,7 @@ from nestopt.cli.check import check
 from nestopt.cli.exits import report
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
+from nestopt.cli.rank4d import rank4d
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.versions import show_versions
@@ -79,6 +80,7 @@ _COMMANDS = (
     (bound, "bound", "Lower bounds of an instance, with their witnesses."),
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (plot, "plot", "Draw a plan or a schedule."),
+    (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (methods, "methods", "Methods of solve and the keys of --set."),
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )

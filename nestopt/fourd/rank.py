@@ -263,19 +263,19 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
         f"{table.mode} model"
     )
     grid = Table(box=None, pad_edge=False)
-    columns = ["", "Gx", "Gy", "Gz", "data", "volume", "comm"]
-    columns += ["exposed", "iteration", "simulated", "% peak"] if full else []
-    for column in [*columns, "memory"]:
+    columns = ["", "Gx", "Gy", "Gz", "data", "volume\nGiB", "comm\ns"]
+    columns += ["exposed\ns", "iteration\ns", "simulated\ns", "%\npeak"] if full else []
+    for column in [*columns, "memory\nGiB"]:
         grid.add_column(column, justify="right", no_wrap=True)
     for index, row in enumerate(table.rows[:rows]):
         cells = [str(index + 1), *map(str, (row.grid.x, row.grid.y, row.grid.z, row.grid.data))]
-        cells += [f"{row.volume / 2**30:.1f} GiB", f"{row.communication:.3f} s"]
+        cells += [f"{row.volume / 2**30:.1f}", f"{row.communication:.3f}"]
         if full:
             share = 100 * table.flops / (row.iteration * table.peak)
-            played = f"{table.simulated[index]:.3f} s" if index < len(table.simulated) else ""
-            cells += [f"{row.exposed:.3f} s", f"{row.iteration:.3f} s", played, f"{share:.1f}"]
+            played = f"{table.simulated[index]:.3f}" if index < len(table.simulated) else ""
+            cells += [f"{row.exposed:.3f}", f"{row.iteration:.3f}", played, f"{share:.1f}"]
         mark = "" if row.fits else "!"
-        grid.add_row(*cells, f"{row.memory / 2**30:.1f} GiB{mark}")
+        grid.add_row(*cells, f"{row.memory / 2**30:.1f}{mark}")
     console.print(grid)
     kept = sum(row.fits for row in table.rows)
     reason = "fit the memory" if full else "have Gx Gy Gz large enough"

@@ -1,0 +1,131 @@
+"""``nestopt rank4d``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestopt.cli.parameters import JsonOption
+from nestopt.errors import InputError, UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from nestopt.fourd.overlap import Overlap
+
+__all__ = ["rank4d"]
+
+MODES = ("full", "corrected", "published")
+DEFAULT_OVERLAPS = "all-reduce,reduce-scatter,all-gather,data"
+
+
+def rank4d(
+    workload: Annotated[
+        str,
+        typer.Option(
+            "--workload",
+            metavar="W",
+            help="A dense transformer of the library, such as axonn-80b or gpt3-175b.",
+        ),
+    ],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", metavar="C", help="A cluster of the library, such as perlmutter-1024."
+        ),
+    ],
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch", metavar="N", help="Global batch in sequences. Default: one a device."
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            metavar="NAME",
+            help="Communication model: full (latency, cheapest algorithm, memory, overlap), "
+            "corrected (AxoNN's with the right sizes) or published (as released).",
+        ),
+    ] = MODES[0],
+    overlap: Annotated[
+        str,
+        typer.Option(
+            "--overlap",
+            metavar="LIST",
+            help="Mode full: what is hidden behind compute; any of all-reduce, reduce-scatter, "
+            "all-gather, data, cache-weights, two-way with commas between, or none.",
+        ),
+    ] = DEFAULT_OVERLAPS,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", help="How many decompositions to print.")
+    ] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Rank the 4D decompositions (Gx, Gy, Gz, Gdata) of a transformer on a cluster.
+
+    For each: the bytes that a device sends, the time of all communication, what of it
+    overlap leaves exposed, the iteration time by formula and by event simulation, and
+    the memory of a device. The best comes first; what does not fit comes last.
+
+    \b
+    Examples:
+      nestopt rank4d --workload axonn-80b --cluster perlmutter-1024
+      nestopt rank4d --workload gpt3-175b --cluster perlmutter-512 --batch 1024
+      nestopt rank4d --workload axonn-20b --cluster perlmutter-64 --mode published
+
+    \b
+    Exit status:
+      0  a ranking was printed
+      1  the job divides into no decomposition
+      2  wrong command line
+    """
+    from nestopt.cli.output import console, print_json
+    from nestopt.fourd.rank import describe, rank_table
+
+    if mode not in MODES:
+        raise unknown_name("mode", mode, MODES)
+    if batch is not None and batch < 1:
+        raise UsageError(f"--batch {batch}: expected at least 1")
+    if rows < 1:
+        raise UsageError(f"--rows {rows}: expected at least 1")
+    table = rank_table(
+        _model(workload),
+        cluster,
+        batch=batch,
+        mode=mode,
+        overlap=_overlap(overlap),
+        simulate_rows=rows,
+    )
+    if json:
+        print_json(table.to_json())
+    else:
+        describe(table, console(), rows=rows)
+
+
+def _model(name: str) -> str | tuple[str, Any]:
+    """A model of AxoNN's by its name, any other transformer of the library with its name."""
+    from instances.workloads import MODELS
+    from nestopt.fourd.models import model_names
+
+    if name in model_names():
+        return name
+    if name not in MODELS:
+        raise unknown_name("transformer", name, (*model_names(), *MODELS))
+    model = MODELS[name][0]
+    if model.experts:
+        raise InputError("has experts; a 4D decomposition is of a dense transformer", field=name)
+    return name, model
+
+
+def _overlap(text: str) -> Overlap:
+    from dataclasses import fields
+
+    from nestopt.fourd.overlap import Overlap
+
+    names = [field.name.replace("_", "-") for field in fields(Overlap)]
+    wanted = [] if text == "none" else [part.strip() for part in text.split(",")]
+    for name in wanted:
+        if name not in names:
+            raise unknown_name("overlap", name, (*names, "none"))
+    return Overlap(**{name.replace("-", "_"): True for name in wanted})
