@@ -262,7 +262,7 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
         f"{table.workload} on {table.cluster}: {table.gpus} devices, batch {table.batch}, "
         f"{table.mode} model"
     )
-    grid = Table(box=None, pad_edge=False)
+    grid = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1))
     columns = ["", "Gx", "Gy", "Gz", "data", "volume\nGiB", "comm\ns"]
     columns += ["exposed\ns", "iteration\ns", "simulated\ns", "%\npeak"] if full else []
     for column in [*columns, "memory\nGiB"]:
