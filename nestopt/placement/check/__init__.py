@@ -14,6 +14,7 @@ from nestopt.placement.check.verify import (
     TOLERANCE,
     check_claims,
     check_plan,
+    check_result,
     check_termination,
     structured_layout,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "boundary_seconds",
     "check_claims",
     "check_plan",
+    "check_result",
     "check_structure",
     "check_termination",
     "contended_syncs",

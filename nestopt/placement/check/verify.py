@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.errors import CheckError
+from nestopt.errors import CheckError, InputError
+from nestopt.io import sha256_of
 from nestopt.placement.check.pricing import Pricing, price
 from nestopt.placement.check.structure import check_structure
+from nestopt.placement.cluster import Cluster
+from nestopt.placement.plan import Plan
+from nestopt.placement.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.plan import Plan
-    from nestopt.placement.workload import Workload
     from nestopt.result import Result
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "TOLERANCE",
     "check_claims",
     "check_plan",
+    "check_result",
     "check_termination",
     "structured_layout",
 ]
@@ -102,6 +104,64 @@ def _check_memory(cluster: Cluster, pricing: Pricing) -> str:
 
 def _giga(count: float) -> str:
     return f"{count / 1e9:.6g} GB"
+
+
+def check_result(result: Result) -> list[str]:
+    """Check a whole result: its instance, termination, bound, plan and claims.
+
+    Returns
+    -------
+    list of str
+        One line for each thing verified.
+
+    Raises
+    ------
+    CheckError
+        For the first thing that is wrong.
+    """
+    workload, cluster = _instance_of(result)
+    lines = ["the instance has the stated hash", *check_termination(result)]
+    if result.solution is None:
+        return lines
+    try:
+        plan = Plan.from_json(result.solution)
+    except InputError as error:
+        raise CheckError(f"solution: {error}") from error
+    kind = result.settings.get("objective", "iteration-time")
+    lines += check_plan(workload, cluster, plan, result.objective, kind)
+    layout = structured_layout(cluster, plan)
+    if result.settings.get("space") == "structured":
+        if layout is None:
+            raise CheckError(
+                "the plan lies outside the structured space that it is said to be of: its stages "
+                "are no contiguous runs of alive devices in hierarchy order"
+            )
+        lines.append(f"the plan lies in the structured space (layout {layout})")
+    if result.settings.get("uniform") in (True, "true"):
+        configs = {stage.config for stage in plan.stages}
+        if len(configs) > 1:
+            raise CheckError(
+                f"uniform=true, but the stages have {len(configs)} configurations: "
+                + ", ".join(sorted(c.label() for c in configs))
+            )
+        lines.append("all stages have one configuration")
+    return lines
+
+
+def _instance_of(result: Result) -> tuple[Workload, Cluster]:
+    data = result.instance.get("data")
+    if not isinstance(data, dict):
+        raise CheckError("instance.data: the result does not hold its instance")
+    digest = sha256_of(data)
+    if result.instance.get("sha256") != digest:
+        raise CheckError(
+            f"instance.sha256: {result.instance.get('sha256')!r}, but the instance in the result "
+            f"has {digest!r}"
+        )
+    try:
+        return Workload.from_json(data.get("workload")), Cluster.from_json(data.get("cluster"))
+    except InputError as error:
+        raise CheckError(f"instance.data: {error}") from error
 
 
 def check_claims(plan: Plan, pricing: Pricing) -> str | None:
