@@ -147,10 +147,12 @@ class _Walk:
     def walk(self, blocks: Sequence[BlockTimes]) -> tuple[float, float, float]:
         """Exposed all-gathers, all-reduces and reduce-scatters (with syncs, if asked)."""
         layers = [layer for block in blocks for layer in block.layers]
-        self._forward(layers, [layer.gather for layer in layers], 0.0)
+        gathers = [layer.gather for layer in layers]
+        self._forward(layers, gathers)
         again = 0.0 if self.overlap.cache_weights else 1.0
         for index in reversed(range(len(blocks))):
             block = blocks[index]
+            first = index == len(blocks) - 1
             ahead = 0.0
             if index > 0:
                 below = blocks[index - 1]
@@ -158,20 +160,21 @@ class _Walk:
             layers = list(block.layers)
             gathers = [again * layer.gather_again for layer in layers]
             if block.recompute:
-                self._forward(layers, gathers, layers[-1].input_gradient, first=False)
+                self._forward(layers, gathers, first=first)
                 gathers = [0.0] * len(layers)
             for layer, gather, following in zip(
                 reversed(layers), reversed(gathers), reversed([ahead, *gathers[:-1]])
             ):
-                if not self.overlap.all_gather:
+                if first or not self.overlap.all_gather:
                     self._block(gather)
+                first = False
                 self._backward(layer, following if self.overlap.all_gather else 0.0)
         return self.gather, self.reduce, self.scatter + self.backlog
 
     def _forward(
-        self, layers: list[LayerTimes], gathers: list[float], after: float, *, first: bool = True
+        self, layers: list[LayerTimes], gathers: list[float], *, first: bool = True
     ) -> None:
-        """A forward pass followed by a product `after`; its `first` gather hides nowhere."""
+        """A forward pass, its last layer's backward pass next; its `first` gather is not hidden."""
         prefetch = self.overlap.all_gather
         for index, layer in enumerate(layers):
             if not prefetch or (index == 0 and first):
@@ -181,6 +184,7 @@ class _Walk:
         if not self.overlap.two_way:
             self.reduce += sum(layer.reduce for layer in layers)
             return
+        after = layers[-1].input_gradient + layers[-1].weight_gradient
         following = [*(layer.forward for layer in layers[1:]), after]
         blocking = [not prefetch and gather > 0 for gather in [*gathers[1:], 0.0]]
         for layer, product, blocked in zip(layers, following, blocking):

@@ -229,9 +229,14 @@ def rank_table(
     else:
         name, model = workload
     tree = named("cluster", cluster)
-    machine, device = machine_of(tree), tree.types[int(tree.type_of[0])]
     gpus = len(tree.alive)
-    sequences = batch if batch is not None else gpus
+    kinds = {int(kind) for kind in tree.type_of[tree.alive]}
+    if len(kinds) != 1:
+        raise InputError(
+            f"{len(kinds)} device types alive; a 4D decomposition needs exactly one", field=cluster
+        )
+    machine, device = machine_of(tree), tree.types[kinds.pop()]
+    sequences = gpus if batch is None else batch
     rows = rank(
         model,
         machine,
@@ -262,9 +267,9 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
         f"{table.workload} on {table.cluster}: {table.gpus} devices, batch {table.batch}, "
         f"{table.mode} model"
     )
-    grid = Table(box=None, pad_edge=False, padding=(0, 0, 0, 1))
-    columns = ["", "Gx", "Gy", "Gz", "data", "volume\nGiB", "comm\ns"]
-    columns += ["exposed\ns", "iteration\ns", "simulated\ns", "%\npeak"] if full else []
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = ["", "Gx", "Gy", "Gz", "data", "sent\nGiB", "comm\ns"]
+    columns += ["exposed\ns", "iter.\ns", "simul.\ns", "peak\n%"] if full else []
     for column in [*columns, "memory\nGiB"]:
         grid.add_column(column, justify="right", no_wrap=True)
     for index, row in enumerate(table.rows[:rows]):
@@ -274,11 +279,9 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
             share = 100 * table.flops / (row.iteration * table.peak)
             played = f"{table.simulated[index]:.3f}" if index < len(table.simulated) else ""
             cells += [f"{row.exposed:.3f}", f"{row.iteration:.3f}", played, f"{share:.1f}"]
-        mark = "" if row.fits else "!"
+        mark = " " if row.fits else "!"
         grid.add_row(*cells, f"{row.memory / 2**30:.1f}{mark}")
     console.print(grid)
     kept = sum(row.fits for row in table.rows)
     reason = "fit the memory" if full else "have Gx Gy Gz large enough"
-    console.print(
-        f"{kept} of {len(table.rows)} decompositions {reason}; '!' marks one that does not."
-    )
+    console.print(f"{kept} of {len(table.rows)} decompositions {reason}; '!': does not.")
