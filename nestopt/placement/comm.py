@@ -252,7 +252,7 @@ def _cheapest(n: int, profile: Floats, size: Floats, once: float, tree: bool) ->
     size = np.asarray(size, dtype=np.float64)
     if n == 1:
         return np.zeros_like(size)
-    alpha, ring, direct, steps, rate = (float(x) for x in profile)
+    alpha, ring, direct, steps, rate = profile.tolist()
     best = np.minimum(
         once * ((n - 1) * alpha + (n - 1) / n * size * ring), once * (alpha + size * direct)
     )

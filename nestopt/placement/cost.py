@@ -119,6 +119,7 @@ class StageCosts:
                 first.append(operator)
         self.kinds = tuple(first)
         self.kind_of = np.array([names[o.kind] for o in workload.operators], dtype=np.int64)
+        self._compute_cache: dict[tuple[Grid, bool, str, int, DeviceType], Floats] = {}
         self._f = {f: np.array([getattr(o, f) for o in first], dtype=np.float64) for f in _FIELDS}
 
     def allowed(self, grid: Grid) -> NDArray[np.bool_]:
@@ -204,6 +205,14 @@ class StageCosts:
         return out
 
     def _compute(self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType) -> Floats:
+        key = (grid, mode.sequence_parallel, mode.recompute, microbatch, device)
+        if key not in self._compute_cache:
+            self._compute_cache[key] = self._compute_afresh(grid, mode, microbatch, device)
+        return self._compute_cache[key]
+
+    def _compute_afresh(
+        self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType
+    ) -> Floats:
         f, w = self._f, self.workload
         t, c, e = grid
         u = microbatch / (c * e)
@@ -263,19 +272,23 @@ class StageCosts:
         rows = ((dense, size, profiles[3]), (sparse, size_expert, profiles[4]))
         slowest = min(device.memory_bandwidth for device in types)
         per_parameter = 2 * w.bytes_optimizer + w.bytes_gradient + w.bytes_weight
-        out = np.zeros((len(dense), len(modes)))
-        for column, mode in enumerate(modes):
+        by_zero: dict[int, Floats] = {}
+        for zero in sorted({mode.zero for mode in modes}):
+            seconds = np.zeros(len(dense))
             for count, members, profile in rows:
+                if not count.any():
+                    continue
                 gradients, weights = w.bytes_gradient * count, w.bytes_weight * count
-                if mode.zero == 0:
-                    out[:, column] += all_reduce(members, profile, gradients)
-                elif mode.zero == 1:
-                    out[:, column] += all_gather(members, profile, gradients)
-                if mode.zero in (1, 2):
-                    out[:, column] += all_gather(members, profile, weights)
-                shards = members if mode.zero >= 1 else 1
-                out[:, column] += per_parameter * count / shards / slowest
-        return out
+                if zero == 0:
+                    seconds += all_reduce(members, profile, gradients)
+                elif zero == 1:
+                    seconds += all_gather(members, profile, gradients)
+                if zero in (1, 2):
+                    seconds += all_gather(members, profile, weights)
+                shards = members if zero >= 1 else 1
+                seconds += per_parameter * count / shards / slowest
+            by_zero[zero] = seconds
+        return np.stack([by_zero[mode.zero] for mode in modes], axis=1)
 
     def memory(
         self, blocks: Blocks, grid: Grid, modes: Sequence[Mode], microbatch: int, replicas: int

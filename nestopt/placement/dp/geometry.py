@@ -1,0 +1,268 @@
+"""Places: where a stage can stand on the line of alive devices, and what that makes it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+from nestopt.placement.comm import families_of, family_profiles, side_profiles
+from nestopt.placement.dp.tables import PlaceClass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.comm import Network
+    from nestopt.placement.cost import Grid
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+_NEVER = 1 << 60
+_FARTHEST = 256
+
+__all__ = ["Geometry", "Line", "place_stages"]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """The alive devices in hierarchy order.
+
+    Attributes
+    ----------
+    devices, type_of : int arrays (A,)
+    period : int
+        Shifting by this many places changes nothing but the ends; 0 if no shift does.
+    """
+
+    cluster: Cluster
+    network: Network
+    devices: Ints
+    type_of: Ints
+    period: int
+
+    @classmethod
+    def of(cls, cluster: Cluster, network: Network) -> Line:
+        """The line of a cluster."""
+        devices = cluster.alive
+        even = all(len(set(sizes)) == 1 for sizes in cluster.sizes)
+        same = len(set(cluster.type_of.tolist())) == 1
+        regular = even and same and not cluster.failed and not cluster.overrides
+        inner = cluster.sizes[-2][0] if len(cluster.sizes) > 1 else 1
+        return cls(cluster, network, devices, cluster.type_of[devices], inner if regular else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """Places of one layout, replica count and window.
+
+    Attributes
+    ----------
+    places : int
+        n; a stage at place p occupies ``[p, p + length[g])``.
+    unit : int
+        Places that one device a replica takes (d for inner, 1 for outer).
+    length, width, stride : int arrays (grids,)
+        Places a stage occupies; devices a replica; places from a replica to the next.
+    class_of : int array (grids, n + 1)
+        Class of each place, -1 where the stage does not fit.
+    side : float array (grids, n + 1, 2, L)
+        Seconds per byte, and seconds, that a stage there makes a boundary of each level cost.
+    better : int array (grids, n + 1)
+        The nearest place to the right that is at least as good; a gap that reaches over it never
+        pays.
+    longest : int array (grids,)
+        Longer gaps in front of a stage never pay.
+    """
+
+    layout: str
+    replicas: int
+    places: int
+    unit: int
+    length: Ints
+    width: Ints
+    stride: Ints
+    class_of: Ints
+    side: Floats
+    better: Ints
+    longest: Ints
+    classes: tuple[PlaceClass, ...]
+
+    def devices(self, line: Line, grid: int, place: int) -> Ints:
+        """Devices (d, w) of a stage."""
+        offsets = self._offsets(grid)
+        return line.devices[place + offsets]
+
+    def _offsets(self, grid: int) -> Ints:
+        replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[grid]
+        return replica + np.arange(self.width[grid], dtype=np.int64)
+
+
+def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
+    """Bit mask of the device types under the runs ``starts + offsets``."""
+    masks = np.zeros(len(starts), dtype=np.int64)
+    for index in range(len(line.cluster.types)):
+        before = np.concatenate([[0], np.cumsum(line.type_of == index)])
+        for offset in offsets:
+            low = starts + offset
+            masks |= np.where(before[low + width] > before[low], 1 << index, 0)
+    return masks
+
+
+def place_stages(
+    line: Line, grids: Sequence[Grid], layout: str, replicas: int, window: int
+) -> Geometry:
+    """Classes and boundary prices of all places of all grids.
+
+    Parameters
+    ----------
+    layout : str
+        ``inner`` or ``outer``.
+    window : int
+        Places: alive devices (inner), or devices of a replica's window (outer).
+    """
+    count = len(grids)
+    levels = len(line.cluster.levels)
+    width = np.array([g.width for g in grids], dtype=np.int64)
+    inner = layout == "inner"
+    length = width * replicas if inner else width
+    stride = width.copy() if inner else np.full(count, window, dtype=np.int64)
+    class_of = np.full((count, window + 1), -1, dtype=np.int64)
+    side = np.zeros((count, window + 1, 2, levels))
+    classes: list[PlaceClass] = []
+    better = np.full((count, window + 1), _NEVER, dtype=np.int64)
+    longest = np.zeros(count, dtype=np.int64)
+    narrowest = int(width.min())
+    for g, grid in enumerate(grids):
+        places = window - int(length[g]) + 1
+        if places <= 0:
+            continue
+        distinct = min(places, line.period) if line.period else places
+        starts = np.arange(distinct, dtype=np.int64)
+        base = np.arange(replicas, dtype=np.int64)[:, None] * stride[g]
+        offsets = base + np.arange(grid.width, dtype=np.int64)
+        profiles = np.stack(
+            [
+                family_profiles(line.network, line.devices, starts, family)
+                for family in families_of(offsets, *grid)
+            ],
+            axis=1,
+        )
+        sides = side_profiles(line.network, line.devices, starts, offsets.ravel(), grid.width)
+        masks = _type_masks(line, starts, base[:, 0], grid.width)
+        rows = np.concatenate([profiles.reshape(distinct, -1), masks[:, None]], axis=1)
+        _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        label = label.reshape(-1)
+        for row in first:
+            types = tuple(t for i, t in enumerate(line.cluster.types) if int(masks[row]) >> i & 1)
+            classes.append(PlaceClass(g, profiles[row], types))
+        repeat = np.arange(places) % distinct
+        class_of[g, :places] = (len(classes) - len(first) + label)[repeat]
+        side[g, :places] = sides[repeat]
+        neighbour = base[:, 0] - narrowest
+        if inner:
+            neighbour = -narrowest * np.arange(replicas, 0, -1)
+        better[g, :places] = _better_to_the_right(
+            line, class_of[g, :places], side[g, :places], classes, neighbour,
+            base[:, 0] + grid.width - 1,
+        )  # fmt: skip
+        jumps = better[g, :places] - np.arange(places)
+        longest[g] = min(int(jumps.max()), line.period - 1 if line.period else window)
+    return Geometry(
+        layout,
+        replicas,
+        window,
+        replicas if inner else 1,
+        length,
+        width,
+        stride,
+        class_of,
+        side,
+        better,
+        longest,
+        tuple(classes),
+    )
+
+
+def _better_to_the_right(
+    line: Line,
+    class_of: Ints,
+    side: Floats,
+    classes: Sequence[PlaceClass],
+    starts: Ints,
+    ends: Ints,
+) -> Ints:
+    """For every place the nearest one to its right that is at least as good, or a huge number.
+
+    Moving a stage right into a gap never raises the level of its right boundary. Its own prices do
+    not rise if the new class and side are no worse. Its left boundary, whose level is the highest
+    over the replicas, rises only if a replica's last device enters a group whose level is above
+    what that boundary has anyway; the latter is at least the level for the nearest and narrowest
+    left neighbour.
+
+    Parameters
+    ----------
+    starts, ends : int arrays (d,)
+        Where, from the stage's place, the nearest left neighbour's replicas begin and the stage's
+        replicas end.
+    """
+    places = len(class_of)
+    group = line.network.group_of[:, line.devices]
+    last = len(line.devices) - 1
+    step = _levels_between(group, np.arange(last), np.arange(1, last + 1))
+    index = np.arange(places)
+    least = np.zeros(places, dtype=np.int64)
+    for start, end in zip(starts, ends, strict=True):
+        left = np.maximum(index + start, 0)
+        least = np.maximum(least, _levels_between(group, left, index + end))
+    rows, side_of = np.unique(side.reshape(places, -1), axis=0, return_inverse=True)
+    side_of = side_of.reshape(-1)
+    side_better = (rows[:, None] <= rows[None, :]).all(axis=2)
+    low = int(class_of.min())
+    profiles = np.stack([c.profiles.ravel() for c in classes[low:]])
+    names = [{t.name for t in c.types} for c in classes[low:]]
+    class_better = np.array([[a <= b for b in names] for a in names])
+    class_better &= (profiles[:, None] <= profiles[None, :]).all(axis=2)
+    crossed = np.zeros(places, dtype=np.int64)
+    for end in ends:
+        crossed = np.maximum(crossed, step[np.minimum(index + end, last - 1)] if last else 0)
+    return _nearest_better(
+        class_of - low, side_of, class_better, side_better, least, crossed, _FARTHEST
+    )
+
+
+@njit(cache=True, nogil=True)
+def _nearest_better(
+    class_of: Ints,
+    side_of: Ints,
+    class_better: Any,
+    side_better: Any,
+    least: Ints,
+    crossed: Ints,
+    farthest: int,
+) -> Ints:
+    places = len(class_of)
+    result = np.full(places, _NEVER, np.int64)
+    for p in range(places):
+        top = 0
+        for there in range(p + 1, min(places, p + farthest)):
+            top = max(top, crossed[there - 1])
+            if top > least[p]:
+                break
+            if (
+                class_better[class_of[there], class_of[p]]
+                and side_better[side_of[there], side_of[p]]
+            ):
+                result[p] = there
+                break
+    return result
+
+
+def _levels_between(group: Ints, left: Ints, right: Ints) -> Ints:
+    """Lowest level that has both devices of each pair in one group."""
+    return np.argmax(group[:, left] == group[:, right], axis=0)

@@ -1,0 +1,132 @@
+"""Candidate stages: pairs of nested ideals, grouped into blocks that cost the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.errors import NestoptError
+from nestopt.placement.cost import Blocks
+from nestopt.placement.ideals import enumerate_ideals
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cost import StageCosts
+    from nestopt.placement.workload import Workload
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["StageLattice", "build_lattice"]
+
+
+@dataclass(frozen=True, eq=False)
+class StageLattice:
+    """Every stage that a workload's pipelines can have.
+
+    Attributes
+    ----------
+    members : bool array (I, operators)
+        The ideals, smallest first; row 0 is empty, row I - 1 is everything.
+    cut : float array (I,)
+        Bytes per sample that leave each ideal.
+    start : int array (I + 1,)
+        Ideal ``i`` can end a stage that begins behind each ideal of
+        ``below[start[i]:start[i + 1]]``, largest first; the stage costs as block
+        ``block[...]`` of the same place.
+    below, block : int arrays (P,)
+    blocks : Blocks
+        The distinct blocks (R of them).
+    """
+
+    members: NDArray[np.bool_]
+    cut: Floats
+    start: Ints
+    below: NDArray[np.int32]
+    block: NDArray[np.int32]
+    blocks: Blocks
+
+    @property
+    def ideals(self) -> int:
+        """How many ideals."""
+        return len(self.cut)
+
+    def operators(self, below: int, ideal: int) -> tuple[int, ...]:
+        """The operators of the stage between two nested ideals."""
+        inside = self.members[ideal] & ~self.members[below]
+        return tuple(int(i) for i in np.flatnonzero(inside))
+
+
+def _cuts(workload: Workload, members: NDArray[np.bool_]) -> Floats:
+    by_source: dict[int, dict[float, list[int]]] = {}
+    for edge in workload.edges:
+        by_source.setdefault(edge.source, {}).setdefault(edge.bytes, []).append(edge.target)
+    cut = np.zeros(len(members))
+    for source in sorted(by_source):
+        largest = np.zeros(len(members))
+        for size, targets in by_source[source].items():
+            outside = ~members[:, targets].all(axis=1)
+            largest = np.maximum(largest, np.where(outside, size, 0.0))
+        cut += np.where(members[:, source], largest, 0.0)
+    return cut
+
+
+def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) -> StageLattice:
+    """All ideals of the workload's graph and all pairs of nested ones.
+
+    Raises
+    ------
+    NestoptError
+        If there are more than `limit` ideals.
+    """
+    count = workload.num_operators
+    lattice = enumerate_ideals(workload.predecessors, limit=limit)
+    members = np.unpackbits(
+        lattice.masks.view(np.uint8).reshape(len(lattice), -1), axis=1, bitorder="little"
+    )[:, :count].astype(bool)
+    cut = _cuts(workload, members)
+    kinds = np.zeros((count, len(costs.kinds)), dtype=np.int64)
+    kinds[np.arange(count), costs.kind_of] = 1
+    totals = members.astype(np.int64) @ kinds
+    tied = workload.tied
+    key = np.random.default_rng(0).integers(1, 2**62, size=len(costs.kinds) + 1, dtype=np.uint64)
+    _, cut_id = np.unique(cut, return_inverse=True)
+    start = np.zeros(len(lattice) + 1, dtype=np.int64)
+    below_rows, hash_rows = [], []
+    packed = lattice.masks
+    sums = totals.astype(np.uint64) @ key[:-1]
+    for ideal in range(len(lattice)):
+        if workload.is_chain:
+            smaller = np.arange(ideal - 1, -1, -1)
+        else:
+            nested = ((packed[:ideal] & ~packed[ideal]) == 0).all(axis=1)
+            smaller = np.flatnonzero(nested)[::-1]
+        start[ideal + 1] = start[ideal] + len(smaller)
+        both = np.zeros(len(smaller), dtype=np.uint64)
+        if tied is not None:
+            inside = members[ideal] & ~members[smaller]
+            both = (inside[:, tied.first] & inside[:, tied.second]).astype(np.uint64)
+        below_rows.append(smaller.astype(np.int32))
+        signature = sums[ideal] - sums[smaller] + both * key[-1]
+        signature = signature * np.uint64(0x9E3779B97F4A7C15) + cut_id[smaller].astype(np.uint64)
+        signature = signature * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(cut_id[ideal])
+        hash_rows.append(signature)
+    below: NDArray[np.int32] = np.concatenate(below_rows)
+    _, first, block = np.unique(np.concatenate(hash_rows), return_index=True, return_inverse=True)
+    owner = np.repeat(np.arange(len(lattice)), np.diff(start))
+    upper, lower = owner[first], below[first]
+    counts = totals[upper] - totals[lower]
+    for ideal in range(len(lattice)):
+        rows = slice(start[ideal], start[ideal + 1])
+        same = totals[ideal] - totals[below[rows]] == counts[block[rows]]
+        if not same.all():
+            raise NestoptError("two different blocks have the same hash")
+    shared = np.zeros(len(first))
+    if tied is not None:
+        inside = members[upper] & ~members[lower]
+        shared = np.where(inside[:, tied.first] & inside[:, tied.second], tied.params, 0.0)
+    blocks = Blocks(counts, cut[lower], cut[upper], shared)
+    return StageLattice(members, cut, start, below, block.astype(np.int32), blocks)

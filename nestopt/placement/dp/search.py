@@ -1,0 +1,213 @@
+"""One scenario: the exact search over stages, configurations and places.
+
+A scenario fixes replicas, micro-batch, layout and window (and the number of stages where the
+schedule needs it); the label search does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.cost import config_of
+from nestopt.placement.dp.geometry import place_stages
+from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
+from nestopt.placement.dp.relaxed import best_sides
+from nestopt.placement.dp.tables import (
+    Weights,
+    boundary_prices,
+    bounds,
+    build_entries,
+    divisible_blocks,
+)
+from nestopt.placement.plan import Plan, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cost import Grid, Mode, StageCosts
+    from nestopt.placement.dp.geometry import Geometry, Line
+    from nestopt.placement.dp.lattice import StageLattice
+    from nestopt.placement.dp.relaxed import Best
+    from nestopt.placement.dp.tables import Batch, Bounds, Entries
+    from nestopt.placement.space import SpaceSettings
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Search", "SearchStopped", "Stats"]
+
+_CHUNK = 512
+_FIRST_LABELS = 1 << 16
+
+
+class SearchStopped(Exception):
+    """A limit was reached in the middle of a scenario."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts of a run."""
+
+    scenarios: int = 0
+    searched: int = 0
+    labels: int = 0
+    most_labels: int = 0
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Search:
+    """What all scenarios of a run share.
+
+    Attributes
+    ----------
+    stop : callable
+        Raises `SearchStopped` when a limit is reached.
+    label_limit : int
+        Labels that one scenario may hold.
+    """
+
+    costs: StageCosts
+    lattice: StageLattice
+    line: Line
+    best: Best
+    settings: SpaceSettings
+    objective: str
+    stop: Callable[[], None]
+    label_limit: int = 40_000_000
+    stats: Stats = field(default_factory=Stats)
+
+    def run(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        batch: Batch,
+        layout: str,
+        window: int,
+        incumbent: float,
+        beam: int = 0,
+    ) -> tuple[float, Plan | None]:
+        """The best plan of a scenario that beats `incumbent`, or (incumbent, None).
+
+        With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
+        """
+        geometry = place_stages(self.line, grids, layout, batch.replicas, window)
+        lattice = self.lattice
+        entries = build_entries(
+            self.costs, lattice, grids, modes, geometry.classes, batch,
+            divisible_blocks(lattice, self.settings),
+        )  # fmt: skip
+        weights = Weights.of(self.objective, batch.microbatches, batch.chunks)
+        units = geometry.places // geometry.unit
+        most = min(self.costs.workload.num_operators, units)
+        if most == 0 or not len(entries.seconds):
+            return incumbent, None
+        useful = min(units, self.costs.workload.num_operators * int(geometry.width.max()))
+        alpha, beta = best_sides(self.best, grids, batch.replicas)
+        held = batch.held(most)
+        table = bounds(
+            lattice, entries, geometry.classes, geometry.width, useful,
+            boundary_prices(lattice, batch, alpha, beta), held,
+        )  # fmt: skip
+        full = lattice.ideals - 1
+        floor = (
+            weights.total * table.total[0][full, useful]
+            + weights.largest * table.largest[0][full, useful]
+            + weights.sync * table.sync
+        )
+        if floor >= incumbent * (1 - 1e-12):
+            return incumbent, None
+        self.stats.searched += 1
+        return self._labels(grids, geometry, entries, table, batch, weights, held, incumbent, beam)
+
+    def _labels(
+        self,
+        grids: Sequence[Grid],
+        geometry: Geometry,
+        entries: Entries,
+        table: Bounds,
+        batch: Batch,
+        weights: Weights,
+        held: Floats,
+        incumbent: float,
+        beam: int,
+    ) -> tuple[float, Plan | None]:
+        lattice = self.lattice
+        rows = len(lattice.blocks.cut_in)
+        widths, width_index = np.unique(geometry.width, return_inverse=True)
+        top = geometry.side.shape[3] - 1
+        volume = float(batch.microbatch)
+        worst_alpha = geometry.side[:, :, 1, top].max()
+        worst_beta = geometry.side[:, :, 0, top].max()
+        boundary_most = 2 * batch.chunks * (worst_alpha + volume * lattice.cut * worst_beta)
+        boundary_most[0] = 0.0
+        heads = np.full((lattice.ideals, geometry.places + 1, len(widths)), -1, dtype=np.int64)
+        ints = np.zeros((_FIRST_LABELS, 6), dtype=np.int64)
+        floats = np.zeros((_FIRST_LABELS, 5))
+        links = np.full((_FIRST_LABELS, 1), -1, dtype=np.int64)
+        ints[0] = (lattice.ideals - 1, geometry.places, -1, -1, -1, 1)
+        used, low = 1, 0
+        best, best_label = incumbent, -1
+        for k in range(len(held) - 1):
+            high = used
+            row = table.bucket[k + 1]
+            for first in range(low, high, _CHUNK):
+                used, best, found, ints, floats, links = expand(
+                    first, min(first + _CHUNK, high), used, k, ints, floats, heads, links,
+                    lattice.start, lattice.below, lattice.block, lattice.cut, rows,
+                    self.line.network.group_of, self.line.devices, geometry.replicas,
+                    geometry.unit, geometry.length, geometry.width, geometry.stride, width_index,
+                    geometry.class_of, geometry.side, geometry.better, geometry.longest, entries.start, entries.seconds, entries.sync,
+                    entries.holds, held[k + 1], table.total[row], table.largest[row],
+                    table.boundary, boundary_most, table.sync, weights.total, weights.largest,
+                    weights.sync, volume, batch.chunks, best, batch.stages, self.label_limit,
+                )  # fmt: skip
+                if found >= 0:
+                    best_label = found
+                self.stop()
+                if used >= self.label_limit:
+                    raise SearchStopped("memory")
+            clear_heads(heads, ints, high, used, width_index)
+            if beam:
+                keep_best(ints, floats, high, used, beam)
+            if used == high:
+                break
+            low = high
+        self.stats.labels += used
+        self.stats.most_labels = max(self.stats.most_labels, used)
+        if best_label < 0:
+            return incumbent, None
+        return best, self._plan(grids, geometry, entries, batch, ints, best_label)
+
+    def _plan(
+        self,
+        grids: Sequence[Grid],
+        geometry: Geometry,
+        entries: Entries,
+        batch: Batch,
+        ints: Ints,
+        label: int,
+    ) -> Plan:
+        stages = []
+        while ints[label, 3] >= 0:
+            lower, place, grid, parent, entry, _ = (int(x) for x in ints[label])
+            mode = entries.modes[grid][entries.mode[entry]]
+            upper = int(ints[parent, 0])
+            stages.append(
+                Stage(
+                    self.lattice.operators(lower, upper),
+                    config_of(grids[grid], mode),
+                    geometry.devices(self.line, grid, place),
+                )
+            )
+            label = parent
+        return Plan(tuple(stages), batch.replicas, batch.microbatch, batch.schedule, batch.chunks)

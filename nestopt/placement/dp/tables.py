@@ -1,0 +1,384 @@
+"""Prices for the dynamic program: classes of places, entries of stages, bounds on what is left.
+
+A *class* is a set of places at which a grid's families have the same profiles on the same device
+types, so a block costs the same there. An *entry* is a price of a block in a class: seconds, sync
+seconds, the micro-batches in flight that its memory allows, and the mode; only entries that no
+other one beats in all three figures are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from nestopt.placement.plan import in_flight
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cluster import DeviceType
+    from nestopt.placement.cost import Grid, Mode, StageCosts
+    from nestopt.placement.dp.lattice import StageLattice
+    from nestopt.placement.space import SpaceSettings
+
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Batch", "Bounds", "Entries", "PlaceClass", "Weights", "bounds", "build_entries"]
+
+BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""In-flight counts at which bounds are tabulated; others take the next smaller one."""
+
+
+class Weights(NamedTuple):
+    """The objective ``total * sum_q t_q + largest * max_q t_q + sync * max_q S_q``."""
+
+    total: float
+    largest: float
+    sync: float
+
+    @classmethod
+    def of(cls, objective: str, microbatches: int, chunks: int) -> Weights:
+        """The weights of an objective's name (``MODEL.md``, section 6)."""
+        if objective == "bottleneck":
+            return cls(0.0, 1.0, 0.0)
+        return cls(1.0 / chunks, microbatches - 1.0 / chunks, 1.0)
+
+
+class Batch(NamedTuple):
+    """What a scenario fixes of the batch: replicas, micro-batch, their number, the schedule."""
+
+    replicas: int
+    microbatch: int
+    microbatches: int
+    schedule: str
+    chunks: int
+    stages: int
+    """Number of stages if the schedule needs it beforehand (interleaved), else 0."""
+
+    def held(self, most: int) -> Floats:
+        """``held[k]``: micro-batches in flight in a stage with ``k`` stages from it to the last."""
+        return np.array(
+            [0.0]
+            + [
+                in_flight(self.schedule, self.microbatches, k, self.stages, self.chunks)
+                for k in range(1, most + 1)
+            ]
+        )
+
+
+class PlaceClass(NamedTuple):
+    """A class of places of one grid: profiles (5, 5) and the device types present."""
+
+    grid: int
+    profiles: Floats
+    types: tuple[DeviceType, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Prices of all blocks in all classes.
+
+    Attributes
+    ----------
+    start : int array (C * R + 1,)
+        Entries of class ``c`` and block ``r`` are ``start[c * R + r]`` to the next.
+    seconds, sync, holds : float arrays
+        Seconds per micro-batch without boundaries; seconds of synchronisation; largest number of
+        micro-batches in flight.
+    mode : int array
+        Index into `modes`.
+    modes : tuple of tuples of Mode
+        By grid.
+    """
+
+    start: Ints
+    seconds: Floats
+    sync: Floats
+    holds: Floats
+    mode: NDArray[np.int32]
+    modes: tuple[tuple[Mode, ...], ...]
+
+
+@njit(cache=True, nogil=True)
+def _pareto(seconds: Floats, sync: Floats, holds: Floats) -> NDArray[np.bool_]:
+    rows, modes = seconds.shape
+    keep = np.zeros((rows, modes), np.bool_)
+    for r in range(rows):
+        for i in range(modes):
+            if holds[r, i] < 1.0:
+                continue
+            good = True
+            for j in range(modes):
+                if j == i or holds[r, j] < holds[r, i]:
+                    continue
+                if seconds[r, j] > seconds[r, i] or sync[r, j] > sync[r, i]:
+                    continue
+                equal = (
+                    seconds[r, j] == seconds[r, i]
+                    and sync[r, j] == sync[r, i]
+                    and holds[r, j] == holds[r, i]
+                )
+                if not equal or j < i:
+                    good = False
+                    break
+            keep[r, i] = good
+    return keep
+
+
+def _capacity(fixed: Floats, stored: Floats, room: float, whole: bool) -> Floats:
+    """Largest k with ``fixed + k * stored <= room``, rounded as the evaluator sums it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        holds = np.where(stored > 0, (room - fixed) / stored, math.inf)
+    holds = np.where(fixed > room, 0.0, holds)
+    if whole:
+        finite = np.isfinite(holds)
+        k = np.floor(np.where(finite, holds, 0.0))
+        k = k + ((fixed + (k + 1) * stored) <= room)
+        k = k - ((fixed + k * stored) > room)
+        holds = np.where(finite, k, holds)
+    return holds
+
+
+def build_entries(
+    costs: StageCosts,
+    lattice: StageLattice,
+    grids: Sequence[Grid],
+    modes: Sequence[tuple[Mode, ...]],
+    classes: Sequence[PlaceClass],
+    batch: Batch,
+    divisible: NDArray[np.bool_] | None,
+) -> Entries:
+    """Price every block in every class.
+
+    Parameters
+    ----------
+    divisible : bool array (R,) or None
+        Blocks that interleaving can cut into equal chunks; None if it does not matter.
+    """
+    blocks = lattice.blocks
+    rows = len(blocks.cut_in)
+    b, d = batch.microbatch, batch.replicas
+    counts = np.zeros(len(classes) * rows + 1, dtype=np.int64)
+    parts: list[tuple[Floats, Floats, Floats, NDArray[np.int32]]] = []
+    whole = batch.schedule != "interleaved"
+    cache: dict[int, tuple[Floats, Floats]] = {}
+    experts = costs.expert_kinds()
+    for index, place in enumerate(classes):
+        grid = grids[place.grid]
+        offered = modes[place.grid]
+        forbidden = blocks.counts[:, ~costs.allowed(grid)]
+        allowed: NDArray[np.bool_] = np.asarray(forbidden.sum(axis=1) == 0)
+        if grid.e > 1:
+            allowed &= (blocks.counts[:, experts] > 0).any(axis=1)
+        if b % grid.e:
+            allowed[:] = False
+        if divisible is not None:
+            allowed &= divisible
+        if not allowed.any() or not offered:
+            continue
+        rates = costs.rates(grid, offered, b, d, place.profiles, place.types)
+        seconds = blocks.counts @ rates
+        sync = costs.sync(blocks, grid, offered, d, place.profiles, place.types)
+        if place.grid not in cache:
+            cache[place.grid] = costs.memory(blocks, grid, offered, b, d)
+        fixed, stored = cache[place.grid]
+        room = min(t.usable for t in place.types)
+        holds = _capacity(fixed, stored, room, whole)
+        holds[~allowed] = 0.0
+        keep = _pareto(seconds, sync, holds)
+        counts[index * rows + 1 : (index + 1) * rows + 1] = keep.sum(axis=1)
+        row, column = np.nonzero(keep)
+        parts.append(
+            (seconds[row, column], sync[row, column], holds[row, column], column.astype(np.int32))
+        )
+    empty = np.zeros(0)
+    joined = [np.concatenate([p[i] for p in parts]) if parts else empty for i in range(4)]
+    return Entries(
+        np.cumsum(counts), joined[0], joined[1], joined[2], joined[3].astype(np.int32), tuple(modes)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """Lower bounds on the stages in front of a partial pipeline.
+
+    Attributes
+    ----------
+    bucket : int array (K + 1,)
+        Row of the tables for a partial pipeline of ``k`` stages.
+    total, largest : tuples of float arrays (I, U + 1), one a bucket
+        Least sum and least maximum of stage times over all ways to cover ideal ``i`` with at most
+        ``u`` devices a replica.
+    boundary : float array (grids, I)
+        Least price of the boundary behind each ideal for a stage of each grid.
+    sync : float
+        Least largest synchronisation of any pipeline.
+    """
+
+    bucket: Ints
+    total: tuple[Floats, ...]
+    largest: tuple[Floats, ...]
+    boundary: Floats
+    sync: float
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(
+    start: Ints,
+    seconds: Floats,
+    holds: Floats,
+    grid_of: Ints,
+    grids: int,
+    rows: int,
+    levels: Floats,
+) -> Floats:
+    best = np.full((len(levels), grids, rows), np.inf)
+    for index in range(len(grid_of)):
+        g = grid_of[index]
+        for r in range(rows):
+            for e in range(start[index * rows + r], start[index * rows + r + 1]):
+                for k in range(len(levels)):
+                    if holds[e] >= levels[k] and seconds[e] < best[k, g, r]:
+                        best[k, g, r] = seconds[e]
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    start: Ints,
+    below: NDArray[np.int32],
+    block: NDArray[np.int32],
+    boundary: Floats,
+    best: Floats,
+    widths: Ints,
+    units: int,
+) -> tuple[Floats, Floats]:
+    ideals = len(start) - 1
+    total = np.full((ideals, units + 1), np.inf)
+    largest = np.full((ideals, units + 1), np.inf)
+    total[0] = 0.0
+    largest[0] = 0.0
+    for i in range(1, ideals):
+        for e in range(start[i], start[i + 1]):
+            j = below[e]
+            for g in range(len(widths)):
+                t = best[g, block[e]]
+                if t == np.inf:
+                    continue
+                t += boundary[g, i] + boundary[g, j]
+                w = widths[g]
+                for u in range(w, units + 1):
+                    rest = total[j, u - w]
+                    if rest + t < total[i, u]:
+                        total[i, u] = rest + t
+                    worst = max(largest[j, u - w], t)
+                    if worst < largest[i, u]:
+                        largest[i, u] = worst
+        for u in range(1, units + 1):
+            total[i, u] = min(total[i, u], total[i, u - 1])
+            largest[i, u] = min(largest[i, u], largest[i, u - 1])
+    return total, largest
+
+
+def least_seconds(
+    entries: Entries, classes: Sequence[PlaceClass], grids: int, rows: int, levels: Floats
+) -> Floats:
+    """Least seconds of each block by in-flight level and grid, (levels, grids, R)."""
+    grid_of = np.array([c.grid for c in classes], dtype=np.int64)
+    return _cheapest(entries.start, entries.seconds, entries.holds, grid_of, grids, rows, levels)
+
+
+def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Floats) -> Floats:
+    """Prices of the boundary behind each ideal from seconds and seconds per byte by grid."""
+    volume = batch.microbatch * lattice.cut
+    prices = 2 * batch.chunks * (alpha[:, None] + beta[:, None] * volume)
+    prices[:, [0, -1]] = 0.0
+    return prices
+
+
+def bounds(
+    lattice: StageLattice,
+    entries: Entries,
+    classes: Sequence[PlaceClass],
+    widths: Ints,
+    units: int,
+    boundary: Floats,
+    held: Floats,
+    *,
+    buckets: bool = True,
+) -> Bounds:
+    """Tabulate lower bounds for `units` devices a replica.
+
+    Parameters
+    ----------
+    widths : int array (grids,)
+    boundary : float array (grids, I)
+        Least price of a boundary behind each ideal (0 for the empty and the full one).
+    held : float array (K + 1,)
+        In-flight micro-batches of a stage with k stages from it to the last.
+    buckets : bool
+        Whether to tabulate several in-flight counts or only the smallest.
+    """
+    rows = len(lattice.blocks.cut_in)
+    most = len(held) - 1
+    chosen = [k for k in BUCKETS if k <= most] if buckets else [1]
+    # Stages in front of a partial pipeline of k stages hold at least held[k + 1] micro-batches.
+    kept: list[int] = []
+    for k in chosen:
+        if not kept or held[k] > held[kept[-1]]:
+            kept.append(k)
+    levels = np.array([held[k] for k in kept])
+    best = least_seconds(entries, classes, len(widths), rows, levels)
+    tables: list[tuple[Floats, Floats]] = []
+    for k in range(len(levels)):
+        if k and (best[k] == best[k - 1]).all():
+            tables.append(tables[-1])
+        else:
+            tables.append(
+                _fill(lattice.start, lattice.below, lattice.block, boundary, best[k], widths, units)
+            )
+    bucket = np.zeros(most + 1, dtype=np.int64)
+    for k in range(most + 1):
+        bucket[k] = max(i for i, first in enumerate(kept) if first <= max(1, k + 1))
+    return Bounds(
+        bucket,
+        tuple(t[0] for t in tables),
+        tuple(t[1] for t in tables),
+        boundary,
+        _least_sync(lattice, entries, classes, rows),
+    )
+
+
+def _least_sync(
+    lattice: StageLattice, entries: Entries, classes: Sequence[PlaceClass], rows: int
+) -> float:
+    """A bound on the largest synchronisation: some stage holds each operator."""
+    if not len(entries.sync):
+        return math.inf
+    lengths = np.diff(entries.start)
+    row = np.repeat(np.tile(np.arange(rows), len(classes)), lengths)
+    least = np.full(rows, math.inf)
+    np.minimum.at(least, row, entries.sync)
+    counts = lattice.blocks.counts
+    result = 0.0
+    for kind in range(counts.shape[1]):
+        holds = counts[:, kind] > 0
+        if holds.any():
+            result = max(result, float(least[holds].min()))
+    return result
+
+
+def divisible_blocks(lattice: StageLattice, settings: SpaceSettings) -> NDArray[np.bool_] | None:
+    """Blocks that ``interleaved`` can cut into equal chunks, or None for other schedules."""
+    if settings.schedule != "interleaved":
+        return None
+    counts = lattice.blocks.counts
+    repeated = counts.max(axis=0) > 1
+    return ((counts[:, repeated] % settings.chunks) == 0).all(axis=1)
