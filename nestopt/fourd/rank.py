@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError
@@ -146,6 +146,20 @@ def rank(
         )
     key = (lambda r: r.iteration) if mode == "full" else (lambda r: r.communication)
     return sorted(rows, key=lambda r: (not r.fits, key(r), r.grid.x, r.grid.y, r.grid.z))
+
+
+def _communication(
+    model: Transformer, grid: Grid, batch: int, machine: Machine, mode: str, *, cache_weights: bool
+) -> tuple[float, float]:
+    """Bytes sent and seconds, from one block's collectives: all blocks are alike."""
+    volume = spent = 0.0
+    single = replace(model, layers=1)
+    for c in collectives_of(single, grid, batch, mode, cache_weights=cache_weights):
+        # Only the full mode has layers outside the blocks, whose own are named "0.".
+        times = model.layers if mode != "full" or c.layer.startswith("0.") else 1
+        volume += times * c.wire_bytes
+        spent += times * seconds(c, grid.preceding(c.axis), machine, mode)
+    return volume, spent
 
 
 @dataclass(frozen=True, slots=True)
