@@ -6,4 +6,10 @@ from nestopt.registry import Method
 
 __all__ = ["METHODS"]
 
-METHODS: dict[str, Method] = dict[str, Method]()
+METHODS: dict[str, Method] = {
+    "greedy": Method(
+        "nestopt.collective.greedy:solve",
+        "matching of links and chunks on a time-expanded network; any size",
+        ("policy", "restarts", "effort", "store"),
+    ),
+}

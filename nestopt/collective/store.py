@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STORE_SCHEMA = "nestopt.schedule-store/1"
-INLINE_SENDS = 20_000_000
+INLINE_SENDS = 2_000_000
 AnySchedule: TypeAlias = Schedule | StepSchedule
 _SENDS = {"chunk": "i", "link": "i", "start_ps": "i", "phase": "u"}
 _STEPS = {"order": "iu", "mask": "u", "initial": "i", "received": "i"}

@@ -1,0 +1,97 @@
+"""Putting schedules of different parts, or of the two phases of an All-Reduce, on one network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.collective.schedule import Schedule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nestopt.collective.problem import CollectiveInstance
+
+__all__ = ["retime"]
+
+MOST_SENDS = 6_000_000
+
+
+def retime(
+    instance: CollectiveInstance, schedule: Schedule, priority: NDArray[np.int64] | None = None
+) -> Schedule:
+    """Every send as early as its link and what it waits for allow, in order of `priority`.
+
+    What a send waits for is taken from `schedule`: the arrivals of its chunk at its source before
+    it starts. `priority` is the start by default, so that nothing gets later.
+    """
+    from nestopt.collective.kernels_list import list_schedule
+
+    if schedule.num_sends == 0 or schedule.num_sends > MOST_SENDS:
+        return schedule
+    occupancy, transfer = _durations(instance, schedule)
+    arrival = schedule.start_ps + transfer
+    waits, next_ptr, nexts = _dependencies(instance, schedule, arrival)
+    start = np.empty(schedule.num_sends, dtype=np.int64)
+    makespan = int(
+        list_schedule(
+            schedule.link.astype(np.int64),
+            occupancy,
+            transfer,
+            schedule.start_ps if priority is None else priority,
+            next_ptr,
+            nexts,
+            waits,
+            instance.topology.num_links,
+            start,
+        )
+    )
+    return Schedule.of(schedule.chunk, schedule.link, start, makespan, schedule.phase)
+
+
+def _durations(
+    instance: CollectiveInstance, schedule: Schedule
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Occupancy and transfer time of every send, picoseconds."""
+    sizes, size_of = np.unique(instance.collective.chunk_sizes, return_inverse=True)
+    occupancy = np.array([instance.occupancy_ps(int(size)) for size in sizes])
+    transfer = np.array([instance.transfer_ps(int(size)) for size in sizes])
+    row = size_of.reshape(-1)[schedule.chunk]
+    return occupancy[row, schedule.link], transfer[row, schedule.link]
+
+
+def _dependencies(
+    instance: CollectiveInstance, schedule: Schedule, arrival: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """How many sends each send waits for, and which wait for it, as (waits, next_ptr, nexts)."""
+    from nestopt.collective.kernels_sends import find_waits
+
+    topology, sends = instance.topology, schedule.num_sends
+    place = schedule.chunk.astype(np.int64) * topology.num_nodes + topology.dst[schedule.link]
+    by_place = np.lexsort((arrival, place))
+    waits = np.zeros(sends, dtype=np.int32)
+    counts = np.zeros(sends, dtype=np.int64)
+    nexts = np.empty(0, dtype=np.int64)
+    next_ptr = np.zeros(sends + 1, dtype=np.int64)
+    for fill in (False, True):
+        if fill:
+            np.cumsum(counts, out=next_ptr[1:])
+            nexts = np.empty(int(next_ptr[-1]), dtype=np.int64)
+            counts = next_ptr[:-1].copy()
+        find_waits(
+            schedule.chunk,
+            schedule.link,
+            schedule.start_ps,
+            arrival,
+            schedule.phase,
+            topology.src,
+            by_place,
+            place[by_place],
+            topology.num_nodes,
+            fill,
+            waits,
+            counts,
+            nexts,
+        )
+    return waits, next_ptr, nexts

@@ -1,0 +1,123 @@
+"""What the matching kernels run on: hops, ports and chunk tables as plain arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nestopt.collective.hops import find_hops
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.collective.collective import Part
+    from nestopt.collective.topology import Topology
+
+__all__ = ["Task", "Times", "link_times", "make_task"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """Times by size of chunk: `sizes` int64[K], `occupancy` and `transfer` int64[K, E], in ps."""
+
+    sizes: NDArray[np.int64]
+    occupancy: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+
+
+def link_times(topology: Topology, parts: Sequence[Part], latency: str) -> Times:
+    """The times of every size of chunk in `parts` on every link."""
+    from nestopt.collective.collective import Collective
+    from nestopt.collective.problem import CollectiveInstance
+
+    sizes = np.unique([part.chunk_size for part in parts]).astype(np.int64)
+    instance = CollectiveInstance(topology, Collective("times", tuple(parts)), latency)
+    return Times(
+        sizes,
+        np.array([instance.occupancy_ps(int(size)) for size in sizes]),
+        np.array([instance.transfer_ps(int(size)) for size in sizes]),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Chunks that start at one node each and must reach every member of a group.
+
+    Attributes
+    ----------
+    topology : Topology
+    times : Times
+    source, part_of, size_of : int32[chunks]
+    member : bool[parts, nodes]
+    port_ptr, hop_src, hop_dst, hop_ptr, hop_links, node_ptr, node_ports : int64 arrays
+        See `nestopt.collective.kernels_event.match_events`.
+    plain : bool
+        Whether every hop is one link and every port one hop.
+    """
+
+    topology: Topology
+    times: Times
+    source: NDArray[np.int32]
+    part_of: NDArray[np.int32]
+    size_of: NDArray[np.int32]
+    member: NDArray[np.bool_]
+    port_ptr: NDArray[np.int64]
+    hop_src: NDArray[np.int64]
+    hop_dst: NDArray[np.int64]
+    hop_ptr: NDArray[np.int64]
+    hop_links: NDArray[np.int64]
+    node_ptr: NDArray[np.int64]
+    node_ports: NDArray[np.int64]
+    plain: bool
+
+    @property
+    def num_claims(self) -> int:
+        """At most how many times a node can receive a chunk."""
+        return self.topology.num_nodes * len(self.source)
+
+    def distances(self) -> NDArray[np.float64]:
+        """Shortest times between nodes for the first size of chunk, in units of the longest hop."""
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import dijkstra
+
+        length = np.add.reduceat(self.times.transfer[0][self.hop_links], self.hop_ptr[:-1])
+        order = np.argsort(-length, kind="stable")
+        nodes = self.topology.num_nodes
+        shortest = np.full((nodes, nodes), np.inf)
+        shortest[self.hop_src[order], self.hop_dst[order]] = length[order]
+        rows, columns = np.nonzero(np.isfinite(shortest))
+        graph = coo_matrix((shortest[rows, columns], (rows, columns)), shape=(nodes, nodes))
+        found = dijkstra(graph.tocsr())
+        found[~np.isfinite(found)] = 0.0
+        scaled: NDArray[np.float64] = found / max(float(length.max()), 1.0)
+        return scaled
+
+
+def make_task(topology: Topology, parts: Sequence[Part], latency: str, *, reverse: bool) -> Task:
+    """The task of copying the chunks of `parts`; with `reverse`, of reducing them, backwards.
+
+    Reversed in time on the reversed network, a reduction to one NPU is a broadcast from it. Chunks
+    are numbered as in a collective of just these parts.
+    """
+    times = link_times(topology, parts, latency)
+    sources = [part.destinations() if reverse else part.sources() for part in parts]
+    counts = [part.num_chunks for part in parts]
+    part_of = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
+    size = np.array([part.chunk_size for part in parts], dtype=np.int64)
+    member = np.zeros((len(parts), topology.num_nodes), dtype=np.bool_)
+    for row, part in enumerate(parts):
+        member[row, part.npus] = True
+    hops: dict[str, Any] = find_hops(topology, times.transfer[0])
+    return Task(
+        topology=topology,
+        times=times,
+        source=np.concatenate(sources),
+        part_of=part_of,
+        size_of=np.searchsorted(times.sizes, size)[part_of].astype(np.int32),
+        member=member,
+        **hops,
+    )
