@@ -8,6 +8,8 @@ parts of a suffix are
 - ``fail-npus:K``, ``fail-links:K``, ``fail-group:KIND,K``, ``fail-rates:NAME,days=D``;
 - ``connected``: draw again until what is left is strongly connected;
 - ``seed:N`` (default 0).
+
+Parts inside parentheses belong to what is inside: ``of:(torus2d:4x4+lognormal:1)+fail-npus:1``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "split_name"]
 
-_SPLIT = re.compile(r"\+(?=[a-z])")
+_SPLIT = re.compile(r"\+(?=[a-z])(?![^()]*\))")
 _PARTS = ("fail-npus", "fail-links", "fail-group", "fail-rates", "connected", "seed")
 
 

@@ -4,7 +4,7 @@ A name is a base and a suffix (`instances.options`). Bases:
 
 - ``tree:8x4x16[,device=h100][,port=...][,uplink=...][,latency=...]``: even groups, innermost first;
   values per level separated by colons (uplinks: one less);
-- ``of:TOPOLOGY[;device=h100]``: a network turned into a tree by widest-path clustering;
+- ``of:(TOPOLOGY)[,device=h100]``: a network turned into a tree by widest-path clustering;
 - any other cluster name (``h100-spineleaf-64``).
 
 Recipes of the suffix, with level 0 the innermost (``level=L`` where it applies, default 0):
@@ -116,18 +116,25 @@ def base_cluster(name: str) -> Cluster:
     if name.startswith("tree:"):
         return tree(parse_spec(name))
     if name.startswith("of:"):
-        from instances.clustering import cluster_of
-        from instances.topologies import network_by_name
-
-        topology, _, tail = name[len("of:") :].partition(";")
-        key, _, value = (tail or "device=h100").partition("=")
-        if key != "device":
-            raise InputError(f"unknown setting {key!r}; expected device=TYPE", field=name)
-        cluster, _ = cluster_of(network_by_name(topology), device_type(value, name))
-        return replace(cluster, name=name)
+        return _clustered(name)
     from instances.clusters import by_name
 
     return by_name(name)
+
+
+def _clustered(name: str) -> Cluster:
+    from instances.clustering import cluster_of
+    from instances.topologies import network_by_name
+
+    _, opening, rest = name.partition("(")
+    topology, _, tail = rest.rpartition(")")
+    spec = parse_spec(f"of:{tail.removeprefix(',')}" if tail else "of")
+    if not opening or not topology:
+        raise InputError("expected of:(TOPOLOGY)", field=name)
+    device = device_type(spec.option("device") or "h100", name)
+    spec.finish()
+    cluster, _ = cluster_of(network_by_name(topology), device)
+    return replace(cluster, name=name)
 
 
 def cluster_by_name(name: str) -> Cluster:

@@ -31,7 +31,7 @@ H100 = DEVICES["h100"]
         "tree:8",
         "tree:8x4x2,device=a100,port=300GB/s:25GB/s:25GB/s,uplink=100GB/s:400GB/s,latency=1us",
         "h100-spineleaf-64+fail-npus:3+seed:1",
-        "of:dgx-a100:4x8;device=a100",
+        "of:(dgx-a100:4x8),device=a100",
         "tree:8x4+uneven:0.5+mix:h100,a100+memory:1,1/2+uplink:0.5,1+latency:1,2+port:0.5,1",
         "tree:4x4+degraded-devices:2,1/2+degraded-links:1,1/4",
         "tree:4x4x2+fail-group:level1,1",
@@ -113,7 +113,8 @@ def test_cluster_failures_are_counted_and_nested() -> None:
         ("tree:8x4+uneven:1", "less than 1"),
         ("tree:8x4,uplink=1GB/s:2GB/s", "lists 2 values; expected 1 or 1"),
         ("tree:8x4,port=-1GB/s", "above zero"),
-        ("of:ring:4;type=h100", "expected device=TYPE"),
+        ("of:(ring:4),type=h100", "unknown option 'type'"),
+        ("of:ring:4", r"expected of:\(TOPOLOGY\)"),
     ],
 )
 def test_wrong_clusters(name: str, message: str) -> None:

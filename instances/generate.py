@@ -1,0 +1,247 @@
+"""What ``nestopt generate`` makes: topologies, clusters, workloads and whole instances as JSON.
+
+Each function takes a name, options and a seed, and returns the JSON-ready object with notes for
+people. The object is a function of the name and the options alone: the same bytes in every process
+and on every machine. The name in the object reproduces it (``nestopt solve --topology NAME``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from instances import heterogeneity, trees
+from instances.options import Options, split_name
+from instances.spec import parse_spec
+from nestopt.errors import UsageError, unknown_name
+from nestopt.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from instances.network import Network
+    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.workload import Workload
+
+__all__ = [
+    "KINDS",
+    "Generated",
+    "generate",
+    "generate_cluster",
+    "generate_instance",
+    "generate_topology",
+    "generate_workload",
+]
+
+KINDS = ("topology", "cluster", "workload", "instance")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated object.
+
+    Attributes
+    ----------
+    data : dict
+        JSON of schema ``nestopt.topology/1``, ``cluster/1``, ``workload/1`` or ``instance/1``.
+    notes : dict
+        What was drawn: counts, failed parts by name, how often failures were drawn.
+    """
+
+    data: dict[str, Any]
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def generate(
+    kind: str, spec: str, options: Options | None = None, *, tenants: str | None = None
+) -> Generated:
+    """The object of one of `KINDS`; `tenants` is for instances of collectives only.
+
+    Raises
+    ------
+    UsageError
+        If the kind or a name is unknown, or an option does not go with the kind.
+    InputError
+        If a parameter is wrong.
+    """
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    if tenants is not None and kind != "instance":
+        raise UsageError(f"--tenants goes with an instance, not with a {kind}")
+    chosen = options or Options()
+    if kind == "instance":
+        return generate_instance(spec, chosen, tenants=tenants)
+    made = {
+        "topology": generate_topology,
+        "cluster": generate_cluster,
+        "workload": generate_workload,
+    }
+    return made[kind](spec, chosen)
+
+
+def _merged(spec: str, options: Options, recipes: Collection[str]) -> tuple[str, Options]:
+    """The base of a name, and the options of its suffix and of the command line together."""
+    base, own = split_name(spec, recipes)
+    if options.fail_rates and own.fail_rates:
+        raise UsageError("failure rates are given twice, in the name and as an option")
+    rates = options if options.fail_rates else own
+    return base, Options(
+        seed=options.seed or own.seed,
+        heterogeneity=(*own.heterogeneity, *options.heterogeneity),
+        fail_npus=options.fail_npus or own.fail_npus,
+        fail_links=options.fail_links or own.fail_links,
+        fail_groups=(*own.fail_groups, *options.fail_groups),
+        fail_rates=rates.fail_rates,
+        days=rates.days,
+        connected=options.connected or own.connected,
+    )
+
+
+def _network(spec: str, options: Options) -> tuple[Network, dict[str, Any]]:
+    from instances.network import strongly_connected
+    from instances.topologies import family_network, perturbed
+
+    base, merged = _merged(spec, options, heterogeneity.RECIPES)
+    whole = family_network(base)
+    network, failures, draws = perturbed(whole, merged)
+    cables = whole.cables()
+    notes = {
+        "npus": len(network.npus),
+        "switches": int(network.is_switch.sum()),
+        "links": network.num_links,
+        "failed_nodes": [whole.node_names[node] for node in failures.nodes],
+        "failed_cables": len({int(cables[link]) for link in failures.links}),
+        "draws": draws,
+        "connected": strongly_connected(network),
+    }
+    return network, notes
+
+
+def generate_topology(spec: str, options: Options | None = None) -> Generated:
+    """A network (``nestopt.topology/1``) of a name such as ``torus2d:8x8``."""
+    network, notes = _network(spec, options or Options())
+    return Generated(network.topology().to_json(), notes)
+
+
+def _cluster(spec: str, options: Options) -> tuple[Cluster, dict[str, Any]]:
+    base, merged = _merged(spec, options, trees.RECIPES)
+    cluster = trees.perturbed_cluster(trees.base_cluster(base), merged)
+    notes = {
+        "devices": cluster.num_devices,
+        "failed": list(cluster.failed),
+        "types": [t.name for t in cluster.types],
+        "groups": [len(sizes) for sizes in cluster.sizes],
+    }
+    return cluster, notes
+
+
+def generate_cluster(spec: str, options: Options | None = None) -> Generated:
+    """A cluster (``nestopt.cluster/1``) of a name such as ``tree:8x4x2`` or ``dgx-h100-512``."""
+    cluster, notes = _cluster(spec, options or Options())
+    return Generated(cluster.to_json(), notes)
+
+
+def _workload(spec: str, options: Options) -> Workload:
+    from instances.jobs import FAMILIES, random_workload
+    from instances.workloads import by_name
+
+    if replace(options, seed=0) != Options():
+        raise UsageError("a workload takes no option but the seed")
+    if parse_spec(spec).family in FAMILIES:
+        if options.seed and "seed=" not in spec:
+            separator = "," if ":" in spec else ":"
+            spec = f"{spec}{separator}seed={options.seed}"
+        return random_workload(spec)
+    return by_name(spec)
+
+
+def generate_workload(spec: str, options: Options | None = None) -> Generated:
+    """A workload (``nestopt.workload/1``) of a name such as ``random-dag:12`` or ``gpt3-175b``."""
+    workload = _workload(spec, options or Options())
+    notes = {
+        "operators": workload.num_operators,
+        "edges": len(workload.edges),
+        "parameters": workload.total_params,
+    }
+    return Generated(workload.to_json(), notes)
+
+
+def generate_instance(
+    spec: str, options: Options | None = None, *, tenants: str | None = None
+) -> Generated:
+    """A whole instance, ``WORKLOAD@CLUSTER`` or ``PATTERN@TOPOLOGY``.
+
+    The options apply to the cluster or the topology, the seed also to a random workload. A pattern
+    is ``all-gather[:chunk=1MB,chunks=1,root=0,latency=blocking]``; the root counts the NPUs of its
+    group that are left.
+
+    Parameters
+    ----------
+    tenants : str, optional
+        Groups of NPUs (`instances.tenants`) that run the pattern at the same time.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown or there is no ``@``.
+    InputError
+        If a parameter is wrong.
+    """
+    from nestopt.collective.collective import PATTERNS
+
+    chosen = options or Options()
+    job, at, place = spec.partition("@")
+    if not at or not job or not place:
+        raise UsageError(f"{spec!r}; expected WORKLOAD@CLUSTER or PATTERN@TOPOLOGY")
+    if parse_spec(job).family in PATTERNS:
+        return _collective(job, place, chosen, tenants)
+    if tenants is not None:
+        raise UsageError("--tenants goes with a collective")
+    from nestopt.placement.problem import PlacementInstance
+
+    workload = _workload(job, Options(seed=chosen.seed))
+    cluster, notes = _cluster(place, chosen)
+    notes["operators"] = workload.num_operators
+    return Generated(PlacementInstance(workload, cluster).to_json(), notes)
+
+
+def _collective(job: str, place: str, options: Options, tenants: str | None) -> Generated:
+    from instances.streams import stream
+    from instances.tenants import tenant_groups
+    from nestopt.collective.collective import ROOTED, Collective
+    from nestopt.collective.problem import CollectiveInstance
+
+    network, notes = _network(place, options)
+    spec = parse_spec(job)
+    size = parse_bytes(spec.option("chunk") or "1MB", f"{job}: chunk")
+    if size != int(size) or size < 1:
+        raise spec.error(f"a chunk of {size:g} bytes; expected a positive whole number")
+    chunks = spec.option_integer("chunks", 1)
+    npus = network.npus.tolist()
+    groups: Sequence[Sequence[int]] = [npus]
+    if tenants is not None:
+        groups = tenant_groups(npus, tenants, stream(options.seed, "tenants"))
+        notes["tenants"] = [list(group) for group in groups]
+    root = spec.option_integer("root", 0, minimum=0)
+    rooted = spec.family in ROOTED
+    if not rooted and spec.option("root") is not None:
+        raise spec.error(f"{spec.family} has no root")
+    if root >= min(len(group) for group in groups):
+        raise spec.error(f"root={root}; the smallest group has {min(map(len, groups))} NPUs")
+    latency = spec.choice("latency", ("blocking", "pipelined"), "blocking")
+    spec.finish()
+    collective = Collective.together(
+        *(
+            Collective.of(
+                spec.family,
+                group,
+                chunk_size=int(size),
+                chunks_per_npu=chunks,
+                root=group[root] if rooted else None,
+            )
+            for group in groups
+        ),
+        name=job if tenants is None else f"{job} ({tenants})",
+    )
+    instance = CollectiveInstance(network.topology(), collective, latency)
+    return Generated(instance.to_json(), notes)
