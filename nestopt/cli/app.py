@@ -11,11 +11,13 @@ import typer
 from nestopt.cli.bound import bound
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
+from nestopt.cli.generate import generate
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
+from nestopt.cli.transfer import export_file, import_file
 from nestopt.cli.versions import show_versions
 from nestopt.errors import NestoptError
 
@@ -81,6 +83,9 @@ _COMMANDS = (
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (plot, "plot", "Draw a plan or a schedule."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
+    (generate, "generate", "Generate a topology, cluster, workload or instance."),
+    (import_file, "import", "Read a file of another tool."),
+    (export_file, "export", "Write a topology for another tool."),
     (methods, "methods", "Methods of solve and the keys of --set."),
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )

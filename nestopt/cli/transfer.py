@@ -1,0 +1,211 @@
+"""``nestopt import`` and ``nestopt export``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nestopt.cli.parameters import JsonOption
+from nestopt.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from instances.network import Network
+
+__all__ = ["export_file", "import_file"]
+
+SCHEMA = "nestopt.import/1"
+FORMS = ("topology", "cluster")
+MAXLOAD = "dnn-partitioning"
+
+
+def import_file(
+    format_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="nvidia-smi, nccl, astra-sim, simai, ns3, taccl, sccl, teccl, slurm, topograph, "
+            "graphml or dnn-partitioning.",
+        ),
+    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to read.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="F.json", help="Where the result goes."),
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORM",
+            help="What a network becomes: topology, or cluster (a tree of levels by widest-path "
+            "clustering).",
+        ),
+    ] = FORMS[0],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAME", help="Form cluster: the type of its devices, such as h100."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="What the format does not say, such as gpus=8 or nic=50GB/s; may be given several "
+            "times. A wrong key lists the right ones.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Make an error of whatever looks odd in the file.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Read a file of another tool as a topology, a cluster or an instance.
+
+    Units are each format's own and never guessed. What is odd but readable (a header
+    that understates the number of links, say) is told on stderr. The totals of what was
+    read are printed, so that they can be compared with what the machine should have.
+
+    \b
+    Examples:
+      nestopt import nvidia-smi topo.txt --set gpu=h100 -o node.json
+      nestopt import slurm topology.conf --set gpus=8 --set nvlink=450GB/s \\
+          --set nic=50GB/s --set uplink=400GB/s -o pod.json
+      nestopt import graphml net.graphml --as cluster --device h100 -o c.json
+      nestopt import dnn-partitioning bert24_inference.json -o bert24.json
+
+    \b
+    Exit status:
+      0  read and written
+      1  the file is malformed (file, line and field are named)
+      2  wrong command line
+    """
+    from nestopt.cli.inputs import parse_settings, writable
+    from nestopt.cli.output import note, print_json
+    from nestopt.io import write_json
+
+    if form not in FORMS:
+        raise unknown_name("form", form, FORMS)
+    if (device is not None) != (form == "cluster"):
+        raise UsageError("--as cluster and --device go together")
+    target = writable("--output", output, (".json",))
+    settings = parse_settings(setting)
+    complaints: tuple[str, ...] = ()
+    if format_name == MAXLOAD:
+        if settings or form != FORMS[0]:
+            raise UsageError(f"{MAXLOAD} takes neither --set nor --as")
+        data, summary = _read_maxload(file)
+    else:
+        network, complaints = _read_network(format_name, file, settings, strict=strict)
+        summary = _totals(network)
+        data = _cluster(network, device) if device else network.topology().to_json()
+    for complaint in complaints:
+        note(f"warning: {complaint}")
+    write_json(target, data)
+    if json:
+        print_json(
+            {"schema": SCHEMA, "file": file, "format": format_name, "written": output}
+            | {"totals": summary, "complaints": list(complaints)}
+        )
+        return
+    for key, value in summary.items():
+        print(f"{key.replace('_', ' '):<16} {_shown(key, value)}")
+    note(f"wrote {target}")
+
+
+def export_file(
+    format_name: Annotated[
+        str, typer.Argument(metavar="FORMAT", help="simai, ns3, sccl, teccl or graphml.")
+    ],
+    topology: Annotated[
+        str,
+        typer.Argument(metavar="T", help="A topology of the library (mesh2d:8x8) or a file."),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")
+    ],
+) -> None:
+    """Write a topology in the format of another tool.
+
+    What the format cannot express is an error, never dropped.
+
+    \b
+    Examples:
+      nestopt export graphml torus2d:4x4 -o torus.graphml
+      nestopt export sccl dgx1v -o dgx1v.json
+
+    \b
+    Exit status:
+      0  written
+      1  the format cannot express the topology
+      2  wrong command line
+    """
+    from pathlib import Path
+
+    from instances.network import network_of
+    from instances.readers import write
+    from instances.topologies import network_by_name
+    from nestopt.cli.inputs import writable
+    from nestopt.cli.output import note
+    from nestopt.collective.topology import Topology
+    from nestopt.io import read_json
+
+    target = writable("--output", output)
+    if topology.endswith(".json") or Path(topology).is_file():
+        network = network_of(Topology.from_json(read_json(topology), file=topology))
+    else:
+        network = network_by_name(topology)
+    for path in write(format_name, network, target):
+        note(f"wrote {path}")
+
+
+def _read_network(
+    format_name: str, file: str, settings: dict[str, str], *, strict: bool
+) -> tuple[Network, tuple[str, ...]]:
+    from instances.readers import FORMATS, read
+
+    if format_name not in FORMATS:
+        raise unknown_name("format", format_name, (*FORMATS, MAXLOAD))
+    for key in settings:
+        if key not in FORMATS[format_name].settings:
+            raise unknown_name(f"setting of {format_name}", key, FORMATS[format_name].settings)
+    reading = read(format_name, file, settings, strict=strict)
+    return reading.network, reading.complaints
+
+
+def _read_maxload(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    from instances.readers.dnn_partitioning import read_dnn_partitioning
+
+    problem = read_dnn_partitioning(file)
+    return problem.to_json(), {
+        "operators": len(problem.operators),
+        "edges": len(problem.edges),
+        "accelerators": problem.accelerators,
+        "cpus": problem.cpus,
+    }
+
+
+def _cluster(network: Network, device: str) -> dict[str, Any]:
+    from instances.clustering import cluster_of
+    from instances.trees import device_type
+
+    cluster, _ = cluster_of(network, device_type(device, "--device"))
+    return cluster.to_json()
+
+
+def _totals(network: Network) -> dict[str, Any]:
+    topology = network.topology()
+    return {
+        "npus": len(network.npus),
+        "switches": network.num_nodes - len(network.npus),
+        "links": network.num_links,
+        "total_bandwidth": float(topology.bandwidth.sum()),
+    }
+
+
+def _shown(key: str, value: Any) -> str:
+    from nestopt.units import format_rate
+
+    return format_rate(value) if key == "total_bandwidth" else str(value)
