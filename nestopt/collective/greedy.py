@@ -48,6 +48,7 @@ __all__ = ["Synthesis", "schedule_result", "solve", "synthesize"]
 
 STEPS_FROM = 100_000
 EFFORT_SECONDS = 0.5
+STRONG_BOUND_NODES = 64
 
 
 @dataclass(slots=True)
@@ -73,6 +74,11 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
             instance, options, "greedy", begin, None, infeasible=separation.message
         )
     bound = quick_bound(instance)
+    if instance.topology.num_nodes <= STRONG_BOUND_NODES:
+        from nestopt.collective.bounds import best_bound
+
+        strong = best_bound(instance, time_limit=2.0)
+        bound = strong if strong["value"] > bound["value"] else bound
     synthesis = synthesize(instance, options, target=bound["value"], begin=begin)
     return schedule_result(instance, options, "greedy", begin, synthesis, bound=bound)
 
@@ -263,7 +269,8 @@ def _of_kind(
         return _all_reduce(instance, indices, effort)
     collective = replace(instance.collective, parts=tuple(parts))
     bound = quick_bound(CollectiveInstance(topology, collective, latency))
-    effort = replace(effort, target=bound["value"])
+    alone = len(parts) == len(instance.collective.parts)
+    effort = replace(effort, target=max(bound["value"], effort.target if alone else 0))
     if kind == "route":
         times = link_times(topology, parts, latency)
         routed = route_all(topology, parts, times, effort)
@@ -355,7 +362,7 @@ def _all_reduce(
             parts[index] = replace(parts[index], pattern=pattern)
         collective = replace(instance.collective, parts=tuple(parts))
         phase = CollectiveInstance(instance.topology, collective, instance.latency)
-        schedule, stats[kind] = _of_kind(phase, kind, indices, effort)
+        schedule, stats[kind] = _of_kind(phase, kind, indices, replace(effort, target=0))
         phases.append(schedule)
     reduced, copied = phases
     both = Schedule.of(

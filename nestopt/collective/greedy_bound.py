@@ -1,6 +1,6 @@
-"""A lower bound in time linear in the network: what the matching measures itself against.
+"""Cheap lower bounds: what the matching measures itself against, at any size.
 
-`nestopt.collective.bounds` has the stronger ones; this one is cheap enough for 40,000 NPUs.
+`nestopt.collective.bounds` has the stronger ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["quick_bound"]
 
 
 def quick_bound(instance: CollectiveInstance) -> dict[str, Any]:
-    """The best bound from the links into, or out of, one NPU.
+    """The best of a few bounds: links into or out of one NPU, and distances on small networks.
 
     Returns
     -------
@@ -66,7 +66,45 @@ def quick_bound(instance: CollectiveInstance) -> dict[str, Any]:
                     "value": int(value[worst]),
                 },
             }
+        far = _farthest(instance, part)
+        if far is not None and far[0] > best["value"]:
+            witness = {"kind": "distance", "part": index, "source": far[1], "target": far[2]}
+            witness["value"] = far[0]
+            best = {"name": "distance", "value": far[0], "witness": witness}
     return best
+
+
+def _farthest(instance: CollectiveInstance, part: Part) -> tuple[int, int, int] | None:
+    """The longest shortest path between NPUs that exchange a chunk, as (time, source, target).
+
+    None where it would take long, or where times leave the exact range of a double.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import dijkstra
+
+    topology = instance.topology
+    starts = part.npus if part.root is None else np.array([part.root])
+    length = instance.transfer_ps(part.chunk_size)
+    nodes = topology.num_nodes
+    if len(starts) * topology.num_links > 4_000_000 or len(part.npus) < 2:
+        return None
+    if int(length.max(initial=0)) * nodes >= 2**53:
+        return None
+    order = np.lexsort((length, topology.dst, topology.src))
+    pair = topology.src[order].astype(np.int64) * nodes + topology.dst[order]
+    keep = order[np.append(True, pair[1:] != pair[:-1])] if len(order) else order
+    graph = coo_matrix(
+        (length[keep].astype(np.float64), (topology.src[keep], topology.dst[keep])),
+        shape=(nodes, nodes),
+    ).tocsr()
+    inward = part.pattern in ("reduce", "gather")
+    found = dijkstra(graph.T.tocsr() if inward else graph, indices=starts)[:, part.npus]
+    if not np.isfinite(found).all():
+        return None
+    row, column = np.unravel_index(int(np.argmax(found)), found.shape)
+    ends = int(starts[row]), int(part.npus[column])
+    source, target = ends[::-1] if inward else ends
+    return int(found[row, column]), source, target
 
 
 def _needs(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -91,7 +91,7 @@ def route(
     path_len : int32[chunks], paths : int32[chunks, longest]
         Filled with the links of each chunk's path.
     """
-    nodes, links, chunks = len(in_ptr) - 1, len(src), len(source)
+    nodes, links = len(in_ptr) - 1, len(src)
     state = np.empty(1, dtype=np.uint64)
     state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
     for _ in range(4):
@@ -109,9 +109,6 @@ def route(
     longest = paths.shape[1]
     path_len[:] = 0
     turn = np.arange(nodes)
-    total = 0.0
-    for c in range(chunks):
-        total += occupancy[size_of[c]].mean()
     for _ in range(rounds):
         for k in range(nodes - 1, 0, -1):
             j = next_random(state) % (k + 1)
@@ -130,7 +127,7 @@ def route(
                     for step in range(path_len[c]):
                         load[paths[c, step]] -= occupancy[size_of[c], paths[c, step]]
                 cls = size_of[dest_chunks[at]]
-                top = max(load.max(), 1)
+                top = max(load.max(), occupancy[cls].max())
                 for e in range(links):
                     relative = (load[e] + occupancy[cls, e]) / top
                     # the term in the duration keeps paths short where nothing is loaded
