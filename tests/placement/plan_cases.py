@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.io import sha256_of
+from nestopt.placement.check import price
 from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.plan import Plan, Stage, StageConfig
+from nestopt.placement.problem import PlacementInstance
 from nestopt.placement.workload import Edge, Operator, Tied, Workload
+from nestopt.result import Reason, Result, Termination
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["random_case", "random_cluster", "random_workload", "tiny_cluster", "tiny_plan"]
+__all__ = [
+    "random_case",
+    "random_cluster",
+    "random_workload",
+    "result_of",
+    "roomy",
+    "tiny_cluster",
+    "tiny_plan",
+]
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
@@ -237,27 +250,55 @@ def _random_config(
     )
 
 
-def tiny_cluster() -> Cluster:
+def tiny_cluster(**changes: float) -> Cluster:
     """Two nodes of two devices; every figure a round number.
 
-    Node: 1 us, 100 B/s a port, 150 B/s uplink. Top: 10 us, 50 B/s a port.
+    Node: latency 1 s, 100 B/s a port, 150 B/s uplink. Top: 10 s, 50 B/s a port.
     """
+    figures = {"latency": 1.0, "port": 100.0, "uplink": 150.0} | changes
     return Cluster.regular(
         "tiny",
         (2, 2),
-        (Level("node", 1e-6, 100.0, 150.0), Level("top", 1e-5, 50.0)),
-        (DeviceType("gpu", 1000.0, 5000.0, 400.0),),
+        (Level("node", **figures), Level("top", 10.0, 50.0)),
+        (DeviceType("gpu", 1000.0, 500.0, 400.0),),
     )
 
 
-def tiny_plan() -> tuple[Workload, Cluster, Plan]:
-    """Four equal operators on two stages of two replicas, one device each, ZeRO 0."""
+def tiny_plan(**config: object) -> tuple[Workload, Cluster, Plan]:
+    """Four equal operators on two stages of two replicas, one device each."""
     block = {"kind": "block", "flops": 500.0, "params": 10.0, "act_full": 7.0}
     workload = Workload.chain(
-        "tiny", [Operator(f"b{i}", **block) for i in range(4)], 30.0, global_batch=8
+        "tiny",
+        [Operator(f"b{i}", **block) for i in range(4)],  # type: ignore[arg-type]
+        30.0,
+        global_batch=8,
     )
+    one = StageConfig(**config)  # type: ignore[arg-type]
     stages = (
-        Stage((0, 1), StageConfig(), np.array([[0], [1]])),
-        Stage((2, 3), StageConfig(), np.array([[2], [3]])),
+        Stage((0, 1), one, np.array([[0], [1]])),
+        Stage((2, 3), one, np.array([[2], [3]])),
     )
     return workload, tiny_cluster(), Plan(stages, 2, 1)
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """The same cluster with memory for everything."""
+    return cluster.with_types([replace(t, memory=1e18, reserve=0.0) for t in cluster.types])
+
+
+def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: object) -> Result:
+    """A result that claims a plan optimal, with the checker's own objective."""
+    data = PlacementInstance(workload, cluster).to_json()
+    objective = price(workload, cluster, plan).iteration_time
+    fields: dict[str, object] = {
+        "problem": "placement",
+        "instance": {"name": "case", "sha256": sha256_of(data), "data": data},
+        "method": "dp",
+        "termination": Termination(Reason.OPTIMAL),
+        "objective": objective,
+        "bound": objective,
+        "seconds": 1.5,
+        "solution": plan.to_json(),
+        "settings": {"objective": "iteration-time", "space": "general"},
+    }
+    return Result(**(fields | changes))  # type: ignore[arg-type]

@@ -15,7 +15,6 @@ from nestopt.placement.check.verify import (
     check_claims,
     check_plan,
     check_result,
-    check_termination,
     structured_layout,
 )
 
@@ -31,7 +30,6 @@ __all__ = [
     "check_plan",
     "check_result",
     "check_structure",
-    "check_termination",
     "contended_syncs",
     "cuts",
     "family_of",

@@ -26,7 +26,6 @@ __all__ = [
     "check_claims",
     "check_plan",
     "check_result",
-    "check_termination",
     "structured_layout",
 ]
 
@@ -120,8 +119,8 @@ def check_result(result: Result) -> list[str]:
         For the first thing that is wrong.
     """
     workload, cluster = _instance_of(result)
-    lines = ["the instance has the stated hash", *check_termination(result)]
-    if result.solution is None:
+    lines = ["the instance has the stated hash", *_check_termination(result)]
+    if result.solution is None or result.objective is None:
         return lines
     try:
         plan = Plan.from_json(result.solution)
@@ -129,6 +128,7 @@ def check_result(result: Result) -> list[str]:
         raise CheckError(f"solution: {error}") from error
     kind = result.settings.get("objective", "iteration-time")
     lines += check_plan(workload, cluster, plan, result.objective, kind)
+    lines.append(_check_bound(result, result.objective))
     layout = structured_layout(cluster, plan)
     if result.settings.get("space") == "structured":
         if layout is None:
@@ -210,18 +210,13 @@ _CLAIMS = {
 }
 
 
-def check_termination(result: Result) -> list[str]:
-    """Check that termination, objective, bound and solution of a result fit together.
-
-    Raises
-    ------
-    CheckError
-    """
+def _check_termination(result: Result) -> list[str]:
+    """Termination and solution fit together; lines only if there is no solution."""
     reason = result.termination.reason.value
     if reason in ("optimal", "feasible"):
         if result.solution is None or result.objective is None:
             raise CheckError(f"the result is {reason} but has no solution or no objective")
-        return _check_bound(result, reason)
+        return []
     if result.solution is not None or result.objective is not None:
         raise CheckError(f"the result is {reason} but has a solution or an objective")
     if reason == "infeasible":
@@ -233,13 +228,12 @@ def check_termination(result: Result) -> list[str]:
     return [f"no solution to check ({reason})"]
 
 
-def _check_bound(result: Result, reason: str) -> list[str]:
-    objective, bound = result.objective, result.bound
-    if objective is None or not math.isfinite(objective):
-        raise CheckError(f"objective {objective!r} is not a finite number")
+def _check_bound(result: Result, objective: float) -> str:
+    """The bound is at most the objective, and meets it if the result is optimal."""
+    bound = result.bound
     if math.isnan(bound) or bound > objective + BOUND_TOLERANCE * abs(objective):
         raise CheckError(f"the lower bound {bound!r} is above the objective {objective!r}")
-    if reason == "optimal":
+    if result.termination.reason.value == "optimal":
         allowed = max(BOUND_TOLERANCE, float(result.settings.get("rel_gap", 0.0)))
         if objective - bound > allowed * abs(objective):
             raise CheckError(
@@ -247,8 +241,8 @@ def _check_bound(result: Result, reason: str) -> list[str]:
                 f"{100 * (objective - bound) / abs(objective):.3g} % below its objective "
                 f"{objective!r}"
             )
-        return [f"bound {bound:.9g} meets the objective (the bound itself is not proved again)"]
-    return [f"bound {bound:.9g} is at most the objective (the bound itself is not proved again)"]
+        return f"bound {bound:.9g} meets the objective (the bound itself is not proved again)"
+    return f"bound {bound:.9g} is at most the objective (the bound itself is not proved again)"
 
 
 def structured_layout(cluster: Cluster, plan: Plan) -> str | None:
