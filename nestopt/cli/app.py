@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     program = typer.main.get_command(app)
     try:
         program.main(args=[word for word in words if word != "--debug"], prog_name="nestopt")
-    except NestoptError as error:
+    except (NestoptError, OSError) as error:
         if debug:
             raise
         sys.exit(report(error, as_json="--json" in words))

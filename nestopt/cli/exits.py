@@ -7,9 +7,10 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from nestopt.errors import CheckError, NestoptError, UsageError
+from nestopt.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
+    from nestopt.errors import NestoptError
     from nestopt.result import Result
 
 __all__ = ["ERROR_SCHEMA", "Exit", "exit_of", "report"]
@@ -41,7 +42,7 @@ def exit_of(result: Result) -> Exit:
     }[result.termination.reason]
 
 
-def report(error: NestoptError, *, as_json: bool) -> Exit:
+def report(error: NestoptError | OSError, *, as_json: bool) -> Exit:
     """One line about `error` on stderr; with `as_json`, its JSON object on stdout too."""
     if isinstance(error, UsageError):
         status = Exit.USAGE

@@ -211,6 +211,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     assert "is a directory" in nestopt(*NAMES, "--output", str(tmp_path / "d.json")).err
 
 
+def test_a_full_disk_is_one_line_and_leaves_no_file(
+    nestopt: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    run = nestopt(*NAMES, "--quiet", "--output", str(tmp_path / "r.json"))
+    assert run.status == 1
+    assert run.err == "nestopt: error: [Errno 28] No space left on device\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_file_is_named(nestopt: Callable) -> None:
     run = nestopt("solve", "nowhere.json")
     assert run.status == 1
