@@ -195,4 +195,4 @@ def _middling_memory(rng: np.random.Generator, workload: Workload) -> float:
         states * (o.params + o.params_expert) + o.act_full + o.act_shard + o.act_attn
         for o in workload.operators
     ]
-    return float(_log_uniform(rng, 0.5 * max(sizes), 1.5 * sum(sizes)))
+    return float(_log_uniform(rng, 0.5 * max(1.0, *sizes), 1.5 * max(1.0, sum(sizes))))

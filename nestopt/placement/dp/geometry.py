@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NEVER = 1 << 60
 _FARTHEST = 256
 
-__all__ = ["Geometry", "Line", "place_stages"]
+__all__ = ["Geometry", "Line", "place_stages", "relaxed_places"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +73,10 @@ class Geometry:
         Class of each place, -1 where the stage does not fit.
     side : float array (grids, n + 1, 2, L)
         Seconds per byte, and seconds, that a stage there makes a boundary of each level cost.
+    line : int array
+        Device of every place.
+    group_of : int array (L, devices)
+        Groups of the devices.
     better : int array (grids, n + 1)
         The nearest place to the right that is at least as good; a gap that reaches over it never
         pays.
@@ -80,7 +84,6 @@ class Geometry:
         Longer gaps in front of a stage never pay.
     """
 
-    layout: str
     replicas: int
     places: int
     unit: int
@@ -92,15 +95,13 @@ class Geometry:
     better: Ints
     longest: Ints
     classes: tuple[PlaceClass, ...]
+    line: Ints
+    group_of: Ints
 
-    def devices(self, line: Line, grid: int, place: int) -> Ints:
+    def devices(self, grid: int, place: int) -> Ints:
         """Devices (d, w) of a stage."""
-        offsets = self._offsets(grid)
-        return line.devices[place + offsets]
-
-    def _offsets(self, grid: int) -> Ints:
         replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[grid]
-        return replica + np.arange(self.width[grid], dtype=np.int64)
+        return self.line[place + replica + np.arange(self.width[grid], dtype=np.int64)]
 
 
 def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
@@ -174,7 +175,6 @@ def place_stages(
         jumps = better[g, :places] - np.arange(places)
         longest[g] = min(int(jumps.max()), line.period - 1 if line.period else window)
     return Geometry(
-        layout,
         replicas,
         window,
         replicas if inner else 1,
@@ -186,6 +186,44 @@ def place_stages(
         better,
         longest,
         tuple(classes),
+        line.devices,
+        line.network.group_of,
+    )
+
+
+def relaxed_places(
+    grids: Sequence[Grid], classes: Sequence[PlaceClass], units: int, alpha: Floats, beta: Floats
+) -> Geometry:
+    """Places that only count devices: `units` a replica, every boundary at its best.
+
+    Parameters
+    ----------
+    classes : sequence of PlaceClass
+        One for each grid, in order; a grid without entries in it is not offered.
+    alpha, beta : float arrays (grids,)
+        Least seconds, and seconds per byte, of a boundary next to a stage of each grid.
+    """
+    count = len(grids)
+    width = np.array([g.width for g in grids], dtype=np.int64)
+    place = np.arange(units + 1)
+    fits = place[None, :] + width[:, None] <= units
+    side = np.empty((count, units + 1, 2, 1))
+    side[:, :, 0, 0] = beta[:, None]
+    side[:, :, 1, 0] = alpha[:, None]
+    return Geometry(
+        1,
+        units,
+        1,
+        width,
+        width,
+        width,
+        np.where(fits, np.arange(count)[:, None], -1),
+        side,
+        np.full((count, units + 1), _NEVER, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+        tuple(classes),
+        np.arange(units + 1, dtype=np.int64),
+        np.zeros((1, units + 1), dtype=np.int64),
     )
 
 

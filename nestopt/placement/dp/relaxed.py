@@ -1,9 +1,9 @@
 """Position-free relaxation: what a stage costs at best, wherever its devices are.
 
 Valid for the general space. For a grid whose tensor groups each stay inside a group of level
-``tau`` (but not all inside lower ones), every place that holds one of them holds ``t`` members of ``t``
-different synchronisation groups; when such a group is too large for a group of the level, all
-``t`` cross its uplink. So each ``tau`` is a class with its own best-case profiles, and a stage
+``tau`` (but not all inside lower ones), every place that holds one of them holds ``t`` members of
+``t`` different synchronisation groups; when such a group is too large for a group of the level,
+all ``t`` cross its uplink. So each ``tau`` is a class with its own best-case profiles, and a stage
 costs at least the least over the classes and over the device types.
 """
 
@@ -142,7 +142,8 @@ def _span(best: Best, n: int, together: int, tau: int) -> int:
 
 def best_sides(best: Best, grids: Sequence[Grid], replicas: int) -> tuple[Floats, Floats]:
     """Least latency, and seconds per byte, of a boundary next to a stage of each grid."""
-    alpha, beta = np.zeros(len(grids)), np.full(len(grids), math.inf)
+    # No boundary at all where two stages do not fit.
+    alpha, beta = np.full(len(grids), math.inf), np.zeros(len(grids))
     narrowest = min(g.width for g in grids)
     for g, grid in enumerate(grids):
         level = best.level_for(grid.width + narrowest)

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.comm import PROFILE
 from nestopt.placement.cost import config_of
-from nestopt.placement.dp.geometry import place_stages
+from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
-from nestopt.placement.dp.relaxed import best_sides
+from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.tables import (
+    PlaceClass,
     Weights,
     boundary_prices,
     bounds,
     build_entries,
     divisible_blocks,
+    merge_classes,
 )
 from nestopt.placement.plan import Plan, Stage
 
@@ -55,13 +58,12 @@ class SearchStopped(Exception):
 
 @dataclass(slots=True)
 class Stats:
-    """Counts of a run."""
+    """Counts of a run: cases and scenarios known, those searched, labels made."""
 
+    cases: int = 0
     scenarios: int = 0
     searched: int = 0
     labels: int = 0
-    most_labels: int = 0
-    extra: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -101,29 +103,72 @@ class Search:
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
         geometry = place_stages(self.line, grids, layout, batch.replicas, window)
-        lattice = self.lattice
         entries = build_entries(
-            self.costs, lattice, grids, modes, geometry.classes, batch,
-            divisible_blocks(lattice, self.settings),
+            self.costs, self.lattice, grids, modes, geometry.classes, batch,
+            divisible_blocks(self.lattice, self.settings),
         )  # fmt: skip
+        alpha, beta = best_sides(self.best, grids, batch.replicas)
+        return self._bounded(grids, geometry, entries, batch, alpha, beta, incumbent, beam)
+
+    def run_relaxed(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        batch: Batch,
+        incumbent: float,
+    ) -> tuple[float, Plan | None]:
+        """The least value of the position-free relaxation below `incumbent`.
+
+        The stages of the plan returned have no real devices: they only tell which relaxed pipeline
+        the bound is the value of.
+        """
+        cluster = self.line.cluster
+        alive = len(self.line.devices)
+        units = min(
+            alive // batch.replicas,
+            self.costs.workload.num_operators * max(g.width for g in grids),
+        )
+        classes = relaxed_classes(cluster, self.best, grids, batch.replicas)
+        entries = build_entries(
+            self.costs, self.lattice, grids, modes, classes, batch,
+            divisible_blocks(self.lattice, self.settings),
+        )  # fmt: skip
+        merged = merge_classes(entries, classes, len(grids), len(self.lattice.blocks.cut_in))
+        alpha, beta = best_sides(self.best, grids, batch.replicas)
+        first = {c.grid: c for c in reversed(classes)}
+        empty = np.zeros((5, PROFILE))
+        named = [first.get(g, PlaceClass(g, empty, ())) for g in range(len(grids))]
+        geometry = relaxed_places(grids, named, units, alpha, beta)
+        return self._bounded(grids, geometry, merged, batch, alpha, beta, incumbent, 0)
+
+    def _bounded(
+        self,
+        grids: Sequence[Grid],
+        geometry: Geometry,
+        entries: Entries,
+        batch: Batch,
+        alpha: Floats,
+        beta: Floats,
+        incumbent: float,
+        beam: int,
+    ) -> tuple[float, Plan | None]:
+        lattice = self.lattice
         weights = Weights.of(self.objective, batch.microbatches, batch.chunks)
+        operators = self.costs.workload.num_operators
         units = geometry.places // geometry.unit
-        most = min(self.costs.workload.num_operators, units)
+        most = min(operators, units)
         if most == 0 or not len(entries.seconds):
             return incumbent, None
-        useful = min(units, self.costs.workload.num_operators * int(geometry.width.max()))
-        alpha, beta = best_sides(self.best, grids, batch.replicas)
+        useful = min(units, operators * int(geometry.width.max()))
         held = batch.held(most)
         table = bounds(
             lattice, entries, geometry.classes, geometry.width, useful,
             boundary_prices(lattice, batch, alpha, beta), held,
         )  # fmt: skip
-        full = lattice.ideals - 1
-        floor = (
-            weights.total * table.total[0][full, useful]
-            + weights.largest * table.largest[0][full, useful]
-            + weights.sync * table.sync
-        )
+        total, largest = table.total[0][-1, useful], table.largest[0][-1, useful]
+        if not np.isfinite(total):
+            return incumbent, None
+        floor = weights.total * total + weights.largest * largest + weights.sync * table.sync
         if floor >= incumbent * (1 - 1e-12):
             return incumbent, None
         self.stats.searched += 1
@@ -164,9 +209,10 @@ class Search:
                 used, best, found, ints, floats, links = expand(
                     first, min(first + _CHUNK, high), used, k, ints, floats, heads, links,
                     lattice.start, lattice.below, lattice.block, lattice.cut, rows,
-                    self.line.network.group_of, self.line.devices, geometry.replicas,
+                    geometry.group_of, geometry.line, geometry.replicas,
                     geometry.unit, geometry.length, geometry.width, geometry.stride, width_index,
-                    geometry.class_of, geometry.side, geometry.better, geometry.longest, entries.start, entries.seconds, entries.sync,
+                    geometry.class_of, geometry.side, geometry.better, geometry.longest,
+                    entries.start, entries.seconds, entries.sync,
                     entries.holds, held[k + 1], table.total[row], table.largest[row],
                     table.boundary, boundary_most, table.sync, weights.total, weights.largest,
                     weights.sync, volume, batch.chunks, best, batch.stages, self.label_limit,
@@ -183,7 +229,6 @@ class Search:
                 break
             low = high
         self.stats.labels += used
-        self.stats.most_labels = max(self.stats.most_labels, used)
         if best_label < 0:
             return incumbent, None
         return best, self._plan(grids, geometry, entries, batch, ints, best_label)
@@ -206,7 +251,7 @@ class Search:
                 Stage(
                     self.lattice.operators(lower, upper),
                     config_of(grids[grid], mode),
-                    geometry.devices(self.line, grid, place),
+                    geometry.devices(grid, place),
                 )
             )
             label = parent

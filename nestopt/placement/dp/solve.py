@@ -5,44 +5,33 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from nestopt.io import sha256_of
 from nestopt.placement.comm import Network
 from nestopt.placement.cost import StageCosts
+from nestopt.placement.dp.cases import all_cases
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
-from nestopt.placement.dp.relaxed import Best, best_sides, relaxed_classes
+from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, SearchStopped
-from nestopt.placement.dp.tables import (
-    Batch,
-    Weights,
-    boundary_prices,
-    bounds,
-    build_entries,
-    divisible_blocks,
-)
-from nestopt.placement.space import SpaceSettings, divisors
-
+from nestopt.placement.evaluate import evaluate
+from nestopt.placement.space import SpaceSettings
+from nestopt.result import Limit, Reason, Result, Termination
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from nestopt.options import SolveOptions
     from nestopt.placement.cluster import Cluster
-    from nestopt.placement.cost import Grid, Mode
+    from nestopt.placement.dp.cases import Case
     from nestopt.placement.plan import Plan
+    from nestopt.placement.problem import PlacementInstance
     from nestopt.placement.workload import Workload
 
-    Floats = NDArray[np.float64]
-
-__all__ = ["Outcome", "search_structured"]
+__all__ = ["Clock", "Outcome", "new_search", "reported", "search_structured", "solve"]
 
 _BEAM = 2
-_BEAM_SCENARIOS = 12
+_BEAM_CASES = 8
+_CLOSE = 1.0 - 1e-12
 
 
 @dataclass(slots=True)
@@ -66,103 +55,42 @@ class Outcome:
     bound: float
     general_bound: float
     limit: str | None
-    search: Search
+    stats: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A batch with its configurations, and its bound by devices a replica."""
+class Clock:
+    """Wall-clock seconds since it was made, and a check against a limit."""
 
-    batch: Batch
-    grids: tuple[Grid, ...]
-    modes: tuple[tuple[Mode, ...], ...]
-    floor: Floats
-    """``floor[u]``: bound with ``u`` devices a replica; constant behind its end."""
-
-    def bound(self, units: int) -> float:
-        return float(self.floor[min(units, len(self.floor) - 1)])
-
-
-class _Clock:
     def __init__(self, limit: float) -> None:
         self.begin = time.perf_counter()
         self.limit = limit
 
     @property
     def seconds(self) -> float:
+        """Seconds so far."""
         return time.perf_counter() - self.begin
 
     def check(self) -> None:
+        """Raise `SearchStopped` when the limit is over."""
         if self.seconds > self.limit:
             raise SearchStopped("time")
 
 
-def _batches(workload: Workload, settings: SpaceSettings, devices: int) -> Iterator[Batch]:
-    for d, b in settings.batches(workload, devices):
-        m = workload.global_batch // (d * b)
-        if settings.schedule == "interleaved":
-            for s in divisors(m):
-                if s <= min(workload.num_operators, devices // d):
-                    yield Batch(d, b, m, settings.schedule, settings.chunks, s)
-        else:
-            yield Batch(d, b, m, settings.schedule, settings.chunks, 0)
-
-
-def _case(
-    search: Search,
-    cluster: Cluster,
-    batch: Batch,
-    grids: tuple[Grid, ...],
-    modes: tuple[tuple[Mode, ...], ...],
-    best: Best,
-) -> _Case | None:
-    """The position-free bound of a batch, or None where nothing fits."""
-    fitting = [
-        (g, m) for g, m in zip(grids, modes, strict=True)
-        if g.width * batch.replicas <= len(cluster.alive) and batch.microbatch % g.e == 0
-    ]  # fmt: skip
-    if not fitting:
-        return None
-    kept = tuple(g for g, _ in fitting)
-    kept_modes = tuple(m for _, m in fitting)
-    classes = relaxed_classes(cluster, best, kept, batch.replicas)
-    entries = build_entries(
-        search.costs, search.lattice, kept, kept_modes, classes, batch,
-        divisible_blocks(search.lattice, search.settings),
-    )  # fmt: skip
-    if not len(entries.seconds):
-        return None
-    width = np.array([g.width for g in kept], dtype=np.int64)
-    operators = search.costs.workload.num_operators
-    units = min(len(cluster.alive) // batch.replicas, operators * int(width.max()))
-    alpha, beta = best_sides(best, kept, batch.replicas)
-    held = batch.held(min(operators, units))
-    table = bounds(
-        search.lattice, entries, classes, width, units,
-        boundary_prices(search.lattice, batch, alpha, beta), held, buckets=False,
-    )  # fmt: skip
-    weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
-    full = search.lattice.ideals - 1
-    with np.errstate(invalid="ignore"):
-        floor = (
-            weights.total * np.where(np.isinf(table.total[0][full]), 0.0, table.total[0][full])
-            + weights.largest * table.largest[0][full]
-            + weights.sync * table.sync
-        )
-    if not np.isfinite(floor[-1]):
-        return None
-    return _Case(batch, kept, kept_modes, floor)
-
-
-def _choices(
-    search: Search, grids: list[Grid]
-) -> list[tuple[tuple[Grid, ...], tuple[tuple[Mode, ...], ...]]]:
-    """The sets of configurations to search: all together, or one at a time if uniform."""
-    s = search.settings
-    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence) for g in grids]
-    if not s.uniform:
-        return [(tuple(grids), tuple(modes))]
-    return [((g,), ((m,),)) for g, offered in zip(grids, modes, strict=True) for m in offered]
+def new_search(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, objective: str, clock: Clock
+) -> Search:
+    """The search of an instance, nothing searched yet."""
+    network = Network.of(cluster)
+    costs = StageCosts(workload)
+    return Search(
+        costs,
+        build_lattice(workload, costs),
+        Line.of(cluster, network),
+        Best.of(cluster, network),
+        settings,
+        objective,
+        clock.check,
+    )
 
 
 def search_structured(
@@ -170,87 +98,165 @@ def search_structured(
 ) -> Outcome:
     """Search the structured space exactly.
 
-    The scenarios (replicas, micro-batch, layout, window) are taken in the order of their
-    position-free bounds; one whose bound reaches the incumbent is never opened.
+    First a beam over the most promising cases gives an incumbent. Then every case whose
+    position-free bound is below it is relaxed exactly, which bounds the general space and closes
+    most cases; what is left is searched on real places, in the order of the bounds.
     """
-    clock = _Clock(options.time_limit)
-    network = Network.of(cluster)
-    costs = StageCosts(workload)
-    line = Line.of(cluster, network)
-    alive = len(line.devices)
-    lattice = build_lattice(workload, costs)
-    best = Best.of(cluster, network)
-    search = Search(costs, lattice, line, best, settings, options.objective, clock.check)
-    state = Outcome(math.inf, None, -math.inf, -math.inf, None, search)
-
-    def offer(value: float, plan: Plan | None) -> None:
-        if plan is not None and value < state.objective:
-            state.objective, state.plan = value, plan
-            if options.progress is not None:
-                options.progress(clock.seconds, value, state.general_bound, "dp")
-
+    clock = Clock(options.time_limit)
+    state = Outcome(math.inf, None, -math.inf, -math.inf, None, {})
+    if not len(cluster.alive):
+        state.bound = state.general_bound = math.inf
+        return state
+    search = new_search(workload, cluster, settings, options.objective, clock)
     try:
-        cases = []
-        for grids, modes in _choices(search, settings.grids(workload, alive)):
-            for batch in _batches(workload, settings, alive):
-                clock.check()
-                case = _case(search, cluster, batch, grids, modes, best)
-                if case is not None:
-                    cases.append(case)
-        cases.sort(key=lambda c: c.bound(alive // c.batch.replicas))
-        if not cases:
-            state.bound = state.general_bound = math.inf
-            return state
-        state.general_bound = cases[0].bound(alive // cases[0].batch.replicas)
-        scenarios = [s for case in cases for s in _scenarios(search, case, alive)]
-        search.stats.scenarios = len(scenarios)
-        scenarios.sort(key=lambda s: s[0])
-        seen: set[int] = set()
-        for floor, case, layout, window in scenarios:
-            if floor >= state.objective or len(seen) >= _BEAM_SCENARIOS:
-                break
-            if id(case) in seen and layout == "outer" and window < alive // case.batch.replicas:
-                continue
-            seen.add(id(case))
-            offer(
-                *search.run(
-                    case.grids, case.modes, case.batch, layout, window, state.objective, beam=_BEAM
-                )
-            )
-        for floor, case, layout, window in scenarios:
-            state.bound = min(floor, state.objective)
-            if floor >= state.objective * (1 - options.rel_gap) * (1 - 1e-12):
-                break
-            offer(
-                *search.run(
-                    case.grids,
-                    case.modes,
-                    case.batch,
-                    layout,
-                    window,
-                    state.objective * (1 - options.rel_gap),
-                )
-            )
-        else:
-            state.bound = state.objective
-        if options.rel_gap == 0:
-            state.bound = state.objective
+        _search(search, state, clock, options)
     except SearchStopped as stopped:
         state.limit = stopped.limit
     except KeyboardInterrupt:
         state.limit = "interrupted"
+    # A relaxed optimum is a lower bound, but its last digits are its own.
+    state.bound = min(state.bound, state.objective)
+    state.general_bound = min(state.general_bound, state.bound)
+    stats = search.stats
+    state.stats = {
+        "cases": stats.cases,
+        "scenarios": stats.scenarios,
+        "searched": stats.searched,
+        "labels": stats.labels,
+    }
     return state
 
 
-def _scenarios(search: Search, case: _Case, alive: int) -> list[tuple[float, _Case, str, int]]:
-    d = case.batch.replicas
-    rows = []
+def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
+    alive = len(search.line.devices)
     layouts = search.settings.layouts
-    if "inner" in layouts or d == 1:
-        rows.append((case.bound(alive // d), case, "inner", alive))
-    if "outer" in layouts and d > 1:
-        for window in range(alive // d, 0, -1):
-            floor = case.bound(window)
-            if math.isfinite(floor):
-                rows.append((floor, case, "outer", window))
-    return rows
+    cases = all_cases(search)
+    search.stats.cases = len(cases)
+    if not cases:
+        state.bound = state.general_bound = math.inf
+        return
+    floors = {id(c): c.bound(alive // c.batch.replicas) for c in cases}
+    state.bound = state.general_bound = floors[id(cases[0])]
+
+    def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
+        enough = state.objective * (1 - options.rel_gap)
+        value, plan = search.run(case.grids, case.modes, case.batch, layout, window, enough, beam)
+        if plan is not None:
+            state.objective, state.plan = value, plan
+            if options.progress is not None:
+                options.progress(clock.seconds, value, state.bound, "dp")
+
+    for case in cases[:_BEAM_CASES]:
+        for scenario in case.scenarios(layouts, alive):
+            whole = scenario.layout == "inner" or scenario.window == alive // case.batch.replicas
+            if whole and scenario.floor < state.objective:
+                run(case, scenario.layout, scenario.window, _BEAM)
+    general = math.inf
+    for case in cases:
+        floor = floors[id(case)]
+        if floor >= state.objective * _CLOSE:
+            break
+        value, plan = search.run_relaxed(case.grids, case.modes, case.batch, state.objective)
+        floors[id(case)] = value if plan is not None else state.objective
+        general = min(general, floors[id(case)])
+    state.general_bound = min(general, state.objective)
+    state.bound = state.general_bound
+    scenarios = [
+        (max(s.floor, floors[id(s.case)]), index, s)
+        for case in cases
+        for index, s in enumerate(case.scenarios(layouts, alive))
+    ]
+    scenarios.sort(key=lambda row: row[:2])
+    search.stats.scenarios = len(scenarios)
+    for floor, _, scenario in scenarios:
+        state.bound = min(floor, state.objective)
+        if floor >= state.objective * (1 - options.rel_gap) * _CLOSE:
+            return
+        run(scenario.case, scenario.layout, scenario.window)
+    state.bound = state.objective if options.rel_gap == 0 else state.bound
+
+
+def reported(workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts) -> Plan:
+    """The plan with its figures in the report."""
+    from dataclasses import replace
+
+    priced = evaluate(workload, cluster, plan, costs)
+    return replace(
+        plan,
+        report={
+            "stages": [
+                {"seconds": float(t), "sync": float(s), "memory": float(n)}
+                for t, s, n in zip(priced.seconds, priced.sync, priced.need, strict=True)
+            ]
+        },
+    )
+
+
+def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """Solve a placement by dynamic programming.
+
+    Exact over the structured space: the result's bound equals its objective when the search
+    finished. With ``--space general`` the plan is the same, but the bound is the one that holds
+    for the general space; that one is also in ``stats["general_bound"]``.
+    """
+    began = time.perf_counter()
+    workload, cluster = instance.workload, instance.cluster
+    settings = SpaceSettings.parse(options.set)
+    found = search_structured(workload, cluster, settings, options)
+    general = options.space == "general"
+    bound = found.general_bound if general else found.bound
+    because: tuple[str, ...] = ()
+    solution = None
+    objective: float | None = None
+    if found.plan is not None:
+        costs = StageCosts(workload)
+        plan = reported(workload, cluster, found.plan, costs)
+        # The evaluator's own sum, not the search's, which adds in another order.
+        objective = evaluate(workload, cluster, plan, costs).objective(options.objective)
+        bound = min(bound, objective)
+        solution = plan.to_json()
+        proved = found.limit is None and (not general or bound >= objective * (1 - 1e-9))
+        if proved and options.rel_gap == 0:
+            bound = objective
+        if proved and (objective - bound) <= options.rel_gap * objective:
+            termination = Termination(Reason.OPTIMAL)
+        else:
+            termination = Termination(Reason.FEASIBLE, Limit(found.limit or "iterations"))
+    elif found.limit is not None:
+        termination = Termination(Reason.NO_SOLUTION, Limit(found.limit))
+    else:
+        from nestopt.placement.why import explain
+
+        termination = Termination(Reason.INFEASIBLE)
+        because = explain(workload, cluster, settings)
+        bound = math.inf
+    data = instance.to_json()
+    return Result(
+        problem="placement",
+        instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+        method="dp",
+        termination=termination,
+        objective=objective,
+        bound=bound,
+        seconds=time.perf_counter() - began,
+        seed=options.seed,
+        threads=1,
+        solution=solution,
+        witness={
+            "bound": "exhausted structured space" if not general else "position-free relaxation",
+            "general_bound": _json_number(found.general_bound),
+            "relaxes": "places: every group and boundary at its best layout, on the best device",
+        },
+        infeasible_because=because,
+        stats={**found.stats, "general_bound": _json_number(found.general_bound)},
+        settings={
+            "objective": options.objective,
+            "space": options.space,
+            "rel_gap": options.rel_gap,
+            **{k: v for k, v in options.set.items() if k not in ("batch", "model")},
+        },
+    )
+
+
+def _json_number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

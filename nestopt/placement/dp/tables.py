@@ -205,6 +205,47 @@ def build_entries(
     )
 
 
+def merge_classes(
+    entries: Entries, classes: Sequence[PlaceClass], grids: int, rows: int
+) -> Entries:
+    """The entries with all classes of a grid made one: the best of them, wherever it is had."""
+    grid_of = np.array([c.grid for c in classes], dtype=np.int64)
+    order, start = _merged(
+        entries.start, entries.seconds, entries.sync, entries.holds, grid_of, grids, rows
+    )
+    return Entries(
+        start, entries.seconds[order], entries.sync[order], entries.holds[order],
+        entries.mode[order], entries.modes,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _merged(
+    start: Ints, seconds: Floats, sync: Floats, holds: Floats, grid_of: Ints, grids: int, rows: int
+) -> tuple[Ints, Ints]:
+    order = np.empty(len(seconds), np.int64)
+    merged = np.zeros(grids * rows + 1, np.int64)
+    used = 0
+    for g in range(grids):
+        for r in range(rows):
+            first = used
+            for index in range(len(grid_of)):
+                if grid_of[index] != g:
+                    continue
+                for e in range(start[index * rows + r], start[index * rows + r + 1]):
+                    dominated = False
+                    for place in range(first, used):
+                        o = order[place]
+                        if seconds[o] <= seconds[e] and sync[o] <= sync[e] and holds[o] >= holds[e]:
+                            dominated = True
+                            break
+                    if not dominated:
+                        order[used] = e
+                        used += 1
+            merged[g * rows + r + 1] = used
+    return order[:used].copy(), merged
+
+
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """Lower bounds on the stages in front of a partial pipeline.

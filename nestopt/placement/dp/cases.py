@@ -1,0 +1,145 @@
+"""Cases and scenarios: what the search loops over, with bounds that close most at a glance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
+from nestopt.placement.dp.tables import (
+    Batch,
+    Weights,
+    boundary_prices,
+    bounds,
+    build_entries,
+    divisible_blocks,
+)
+from nestopt.placement.space import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from nestopt.placement.cost import Grid, Mode
+    from nestopt.placement.dp.search import Search
+    from nestopt.placement.space import SpaceSettings
+    from nestopt.placement.workload import Workload
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Case", "Scenario", "all_cases", "batches"]
+
+
+class Scenario(NamedTuple):
+    """A case with a layout and a window, and its bound."""
+
+    floor: float
+    case: Case
+    layout: str
+    window: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A batch with the configurations offered to its stages.
+
+    Attributes
+    ----------
+    floor : float array (U + 1,)
+        Bound with ``u`` devices a replica, valid for the general space; constant behind its end.
+    """
+
+    batch: Batch
+    grids: tuple[Grid, ...]
+    modes: tuple[tuple[Mode, ...], ...]
+    floor: Floats
+
+    def bound(self, units: int) -> float:
+        """The bound with `units` devices a replica."""
+        return float(self.floor[min(units, len(self.floor) - 1)])
+
+    def scenarios(self, layouts: tuple[str, ...], alive: int) -> list[Scenario]:
+        """Layouts and windows; one replica has a single layout, the whole line."""
+        d = self.batch.replicas
+        rows = []
+        if "inner" in layouts or d == 1:
+            rows.append(Scenario(self.bound(alive // d), self, "inner", alive))
+        if "outer" in layouts and d > 1:
+            for window in range(alive // d, 0, -1):
+                floor = self.bound(window)
+                if math.isfinite(floor):
+                    rows.append(Scenario(floor, self, "outer", window))
+        return rows
+
+
+def batches(workload: Workload, settings: SpaceSettings, devices: int) -> Iterator[Batch]:
+    """Every batch of the space; interleaving also fixes the number of stages."""
+    for d, b in settings.batches(workload, devices):
+        m = workload.global_batch // (d * b)
+        if settings.schedule == "interleaved":
+            for s in divisors(m):
+                if s <= min(workload.num_operators, devices // d):
+                    yield Batch(d, b, m, settings.schedule, settings.chunks, s)
+        else:
+            yield Batch(d, b, m, settings.schedule, settings.chunks, 0)
+
+
+def all_cases(search: Search) -> list[Case]:
+    """Every case in which anything fits, by bound.
+
+    A uniform space has a case for each configuration, otherwise there is one for each batch.
+    """
+    s = search.settings
+    alive = len(search.line.devices)
+    grids = s.grids(search.costs.workload, alive)
+    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence) for g in grids]
+    choices = [(tuple(grids), tuple(modes))]
+    if s.uniform:
+        choices = [((g,), ((m,),)) for g, row in zip(grids, modes, strict=True) for m in row]
+    cases = []
+    for chosen_grids, chosen_modes in choices:
+        for batch in batches(search.costs.workload, s, alive):
+            search.stop()
+            case = _case(search, batch, chosen_grids, chosen_modes)
+            if case is not None:
+                cases.append(case)
+    return sorted(cases, key=lambda c: c.bound(alive // c.batch.replicas))
+
+
+def _case(
+    search: Search, batch: Batch, grids: tuple[Grid, ...], modes: tuple[tuple[Mode, ...], ...]
+) -> Case | None:
+    alive = len(search.line.devices)
+    fitting = [
+        (g, m)
+        for g, m in zip(grids, modes, strict=True)
+        if g.width * batch.replicas <= alive and batch.microbatch % g.e == 0
+    ]
+    if not fitting:
+        return None
+    kept = tuple(g for g, _ in fitting)
+    kept_modes = tuple(m for _, m in fitting)
+    lattice, costs = search.lattice, search.costs
+    classes = relaxed_classes(search.line.cluster, search.best, kept, batch.replicas)
+    divisible = divisible_blocks(lattice, search.settings)
+    entries = build_entries(costs, lattice, kept, kept_modes, classes, batch, divisible)
+    if not len(entries.seconds):
+        return None
+    width = np.array([g.width for g in kept], dtype=np.int64)
+    operators = costs.workload.num_operators
+    units = min(alive // batch.replicas, operators * int(width.max()))
+    alpha, beta = best_sides(search.best, kept, batch.replicas)
+    prices = boundary_prices(lattice, batch, alpha, beta)
+    held = batch.held(min(operators, units))
+    table = bounds(lattice, entries, classes, width, units, prices, held, buckets=False)
+    weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
+    total, largest = table.total[0][-1], table.largest[0][-1]
+    fits = np.isfinite(total)
+    floor = np.full(units + 1, math.inf)
+    floor[fits] = weights.total * total[fits] + weights.largest * largest[fits]
+    floor[fits] += weights.sync * table.sync
+    return Case(batch, kept, kept_modes, floor) if fits[-1] else None
