@@ -6,6 +6,7 @@ apart for the colour-blind and in grey. The same plan gives the same file, byte 
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,9 @@ def plot_plan(workload: Workload, cluster: Cluster, plan: Plan, target: Path) ->
     style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
     with mpl.rc_context(style):
         figure = draw_plan(workload, cluster, plan)
-        figure.savefig(target, metadata=_METADATA[ending], dpi=200)
+        whole = BytesIO()  # a picture that fails half-way leaves no file
+        figure.savefig(whole, format=ending[1:], metadata=_METADATA[ending], dpi=200)
+    Path(target).write_bytes(whole.getvalue())
 
 
 def draw_plan(workload: Workload, cluster: Cluster, plan: Plan) -> Figure:
