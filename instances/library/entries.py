@@ -1,0 +1,124 @@
+"""The entries of the instance library: how each instance is made, and where it comes from."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nestopt.errors import InputError, unknown_name
+from nestopt.io import validate_model
+
+if TYPE_CHECKING:
+    from nestopt.problem import Instance
+
+__all__ = ["LIBRARY", "Entry", "entries", "entry", "load"]
+
+LIBRARY = Path(__file__).parent
+
+
+class _EntryFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    instance: str
+    methods: list[str] = Field(min_length=1)
+    source: str
+    objective: str | None = None
+    space: str = "structured"
+    set: dict[str, str] = {}
+    known: float | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An instance of the library.
+
+    Attributes
+    ----------
+    name : str
+    problem : str
+        ``"placement"`` or ``"collective"``.
+    instance : str
+        What `instances.generate.generate_instance` makes it from.
+    methods : tuple of str
+        The methods that are run on it, in order.
+    source : str
+        Where it comes from and what is known of it.
+    objective, space : str
+        As in `nestopt.options.SolveOptions`.
+    set : dict
+        Settings that belong to the instance: the space of plans.
+    known : float or int or None
+        The proved optimum, where it was published (seconds, or picoseconds).
+    """
+
+    name: str
+    problem: str
+    instance: str
+    methods: tuple[str, ...]
+    source: str
+    objective: str
+    space: str
+    set: dict[str, str]
+    known: float | int | None = None
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """All entries of the library by name, placement first."""
+    found: dict[str, Entry] = {}
+    for problem, objective in (("placement", "iteration-time"), ("collective", "makespan")):
+        path = LIBRARY / f"{problem}.toml"
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"not TOML: {error}", file=str(path)) from error
+        for name, row in table.items():
+            if name in found:
+                raise InputError("is in the library twice", file=str(path), field=name)
+            model = validate_model(_EntryFile, row, file=f"{path}: {name}")
+            found[name] = Entry(
+                name,
+                problem,
+                model.instance,
+                tuple(model.methods),
+                model.source,
+                model.objective or objective,
+                model.space,
+                dict(model.set),
+                model.known,
+            )
+    return found
+
+
+def entry(name: str) -> Entry:
+    """The entry of a name.
+
+    Raises
+    ------
+    UsageError
+        If there is none (with a suggestion).
+    """
+    table = entries()
+    if name not in table:
+        raise unknown_name("library instance", name, table)
+    return table[name]
+
+
+def load(name: str) -> Instance:
+    """The instance of an entry, generated."""
+    from instances.generate import generate_instance
+
+    found = entry(name)
+    data = generate_instance(found.instance).data
+    if found.problem == "collective":
+        from nestopt.collective.problem import CollectiveInstance
+
+        return CollectiveInstance.from_json(data)
+    from nestopt.placement.problem import PlacementInstance
+
+    return PlacementInstance.from_json(data)

@@ -1,0 +1,150 @@
+"""The archive of best-known objectives and bounds: who reached what, when, where and how fast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from instances.library.entries import LIBRARY
+from nestopt.io import read_json, validate_model, write_json
+from nestopt.result import relative_gap
+
+__all__ = ["CLASSES", "SCHEMA", "TOLERANCE", "Archive", "Record", "Score", "difficulty"]
+
+SCHEMA = "nestopt.bks/1"
+TOLERANCE = 1e-9
+
+CLASSES: dict[str, tuple[float, float]] = {
+    "toy": (1.0, 30.0),
+    "easy": (10.0, 60.0),
+    "medium": (60.0, 300.0),
+    "hard": (math.inf, 900.0),
+    "open": (math.inf, 60.0),
+}
+"""Difficulty classes: proved within so many seconds, and the time limit that `verify` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One value of the archive and who reached it."""
+
+    value: float | int
+    method: str
+    seconds: float
+    date: str
+    machine: str
+    version: str
+    seed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON."""
+        return {key: getattr(self, key) for key in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of an entry."""
+
+    sha256: str
+    objective: Score | None = None
+    bound: Score | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """Gap of the best objective to the best bound; 0 when they meet."""
+        if self.objective is None or self.bound is None:
+            return None
+        gap = relative_gap(self.objective.value, self.bound.value)
+        return 0.0 if gap is not None and gap <= TOLERANCE else gap
+
+
+@dataclass(slots=True)
+class Archive:
+    """The records by entry name, read from and written to a file.
+
+    Attributes
+    ----------
+    path : Path
+        ``bks.json``; solutions lie in ``solutions/`` beside it.
+    records : dict
+    """
+
+    path: Path = LIBRARY / "bks.json"
+    records: dict[str, Record] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: str | Path | None = None) -> Archive:
+        """The archive in a file; a missing file is an empty archive.
+
+        Raises
+        ------
+        InputError
+            If the file is malformed.
+        """
+        target = Path(path) if path is not None else LIBRARY / "bks.json"
+        if not target.exists():
+            return cls(target)
+        model = validate_model(_ArchiveFile, read_json(target), file=str(target))
+        records = {
+            name: Record(
+                row.sha256,
+                None if row.objective is None else Score(**row.objective.model_dump()),
+                None if row.bound is None else Score(**row.bound.model_dump()),
+            )
+            for name, row in model.instances.items()
+        }
+        return cls(target, records)
+
+    def save(self) -> None:
+        """Write the archive, sorted by name."""
+        instances = {
+            name: {
+                "sha256": record.sha256,
+                "objective": record.objective and record.objective.to_json(),
+                "bound": record.bound and record.bound.to_json(),
+            }
+            for name, record in sorted(self.records.items())
+        }
+        write_json(self.path, {"schema": SCHEMA, "instances": instances})
+
+    def solution_path(self, name: str) -> Path:
+        """Where the solution of an entry is kept, if it is."""
+        return self.path.parent / "solutions" / f"{name}.json"
+
+
+class _ScoreFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    value: int | float
+    method: str
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    date: str
+    machine: str
+    version: str
+    seed: int = 0
+
+
+class _RecordFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str
+    objective: _ScoreFile | None = None
+    bound: _ScoreFile | None = None
+
+
+class _ArchiveFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schema_: str = Field(alias="schema", pattern=f"^{SCHEMA}$")
+    instances: dict[str, _RecordFile]
+
+
+def difficulty(record: Record | None) -> str:
+    """The class of an entry by the time of the run that proved its bound; ``open`` if none did."""
+    if record is None or record.gap != 0 or record.bound is None:
+        return "open"
+    return next(name for name, (limit, _) in CLASSES.items() if record.bound.seconds <= limit)

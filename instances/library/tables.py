@@ -1,0 +1,60 @@
+"""The library as tables for people and for scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from instances.library.entries import entries, entry
+from instances.library.records import Archive, difficulty
+
+__all__ = ["rows", "show"]
+
+
+def rows(archive: Archive | None = None, problem: str | None = None) -> list[dict[str, Any]]:
+    """One row for every entry: name, instance, objective, bound, gap, methods, class."""
+    known = archive or Archive.open()
+    table = []
+    for name, found in entries().items():
+        if problem is not None and found.problem != problem:
+            continue
+        record = known.records.get(name)
+        best = record.objective if record else None
+        bound = record.bound if record else None
+        table.append(
+            {
+                "name": name,
+                "problem": found.problem,
+                "instance": found.instance,
+                "space": found.space if found.problem == "placement" else None,
+                "objective": best and best.value,
+                "objective_method": best and best.method,
+                "bound": bound and bound.value,
+                "bound_method": bound and bound.method,
+                "gap": record.gap if record else None,
+                "class": difficulty(record),
+                "seconds_to_proof": bound.seconds if bound and record and record.gap == 0 else None,
+            }
+        )
+    return table
+
+
+def show(name: str, archive: Archive | None = None) -> dict[str, Any]:
+    """Everything about one entry: how it is made, its provenance and its record."""
+    found = entry(name)
+    record = (archive or Archive.open()).records.get(name)
+    return {
+        "name": name,
+        "problem": found.problem,
+        "instance": found.instance,
+        "objective": found.objective,
+        "space": found.space,
+        "set": found.set,
+        "methods": list(found.methods),
+        "source": found.source,
+        "published_optimum": found.known,
+        "sha256": record and record.sha256,
+        "best_objective": record and record.objective and record.objective.to_json(),
+        "best_bound": record and record.bound and record.bound.to_json(),
+        "gap": record.gap if record else None,
+        "class": difficulty(record),
+    }

@@ -1,0 +1,274 @@
+"""Taking results into the archive, and verifying what is in it."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from instances.library.entries import entries, entry, load
+from instances.library.records import CLASSES, TOLERANCE, Archive, Record, Score, difficulty
+from nestopt.errors import CheckError, UsageError
+from nestopt.io import read_json, sha256_of
+from nestopt.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from instances.library.entries import Entry
+
+__all__ = ["check_stored", "entry_of", "solve_entry", "update", "verify"]
+
+KEEP_BYTES = 100_000
+
+
+def entry_of(result: Result, archive: Archive) -> Entry:
+    """The entry that a result belongs to: same instance, objective, space and settings.
+
+    Raises
+    ------
+    UsageError
+        If there is none, with what differs from the nearest.
+    """
+    digest = result.instance.get("sha256")
+    same = [
+        found
+        for name, found in entries().items()
+        if found.problem == result.problem and digest == _digest(name, archive)
+    ]
+    if not same:
+        raise UsageError(f"no library instance is {result.instance.get('name')!r}")
+    for found in same:
+        if not _differences(found, result):
+            return found
+    raise UsageError(
+        f"{same[0].name} is the same instance, but {'; '.join(_differences(same[0], result))}"
+    )
+
+
+def _digest(name: str, archive: Archive) -> str:
+    record = archive.records.get(name)
+    return record.sha256 if record else sha256_of(load(name).to_json())
+
+
+def _differences(found: Entry, result: Result) -> list[str]:
+    if found.problem != "placement":
+        return []
+    wanted = {"objective": found.objective, "space": found.space, **_space_settings(found.set)}
+    given = {
+        "objective": result.settings.get("objective", "iteration-time"),
+        "space": result.settings.get("space", "structured"),
+        **_space_settings(result.settings),
+    }
+    return [
+        f"{key} is {given.get(key)!r}, expected {wanted.get(key)!r}"
+        for key in sorted({*wanted, *given})
+        if wanted.get(key) != given.get(key)
+    ]
+
+
+def _space_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    from nestopt.placement.space import SPACE_SETTINGS
+
+    return {key: str(value) for key, value in settings.items() if key in SPACE_SETTINGS}
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+
+
+def _score(result: Result, value: float | int) -> Score:
+    return Score(
+        value,
+        result.method,
+        round(result.seconds, 3),
+        datetime.now(UTC).date().isoformat(),
+        _machine(),
+        result.versions.get("nestopt", "unknown"),
+        result.seed,
+    )
+
+
+def update(
+    result: Result,
+    archive: Archive,
+    *,
+    directory: Path | None = None,
+    name: str | None = None,
+    keep: bool = True,
+) -> list[str]:
+    """Take a result into the archive if the checker accepts it and it improves something.
+
+    Parameters
+    ----------
+    result : Result
+    archive : Archive
+        Changed in place; not written.
+    directory : Path, optional
+        Where the result's side files lie.
+    name : str, optional
+        The entry; found by the instance's hash otherwise.
+    keep : bool
+        Whether to keep a small solution beside the archive.
+
+    Returns
+    -------
+    list of str
+        What improved, one line each; empty if nothing did.
+
+    Raises
+    ------
+    CheckError
+        If the checker refuses the result, or it contradicts the archive: an objective below the
+        best bound, or a bound above the best objective.
+    UsageError
+        If no library instance matches the result.
+    """
+    from nestopt.problem import get_problem
+
+    found = entry(name) if name is not None else entry_of(result, archive)
+    digest = sha256_of(load(found.name).to_json())
+    if result.instance.get("sha256") != digest:
+        raise UsageError(f"the result is not of {found.name}: its instance's hash differs")
+    if name is not None and _differences(found, result):
+        raise UsageError(f"{found.name}: {'; '.join(_differences(found, result))}")
+    get_problem(found.problem).check(result, directory=directory)
+    old = archive.records.get(found.name, Record(digest))
+    if old.sha256 != digest:
+        raise CheckError(
+            f"{found.name}: the archive's record is of another instance ({old.sha256[:12]})"
+        )
+    best, bound, lines = old.objective, old.bound, []
+    if result.objective is not None and (best is None or _below(result.objective, best.value)):
+        lines.append(f"{found.name}: objective {_was(best)}{result.objective!r}")
+        best = _score(result, result.objective)
+    if math.isfinite(result.bound) and (bound is None or _below(bound.value, result.bound)):
+        lines.append(f"{found.name}: bound {_was(bound)}{result.bound!r}")
+        bound = _score(result, result.bound)
+    if best is not None and bound is not None and _below(best.value, bound.value):
+        raise CheckError(
+            f"{found.name}: objective {best.value!r} ({best.method}) is below the bound "
+            f"{bound.value!r} ({bound.method}); one of them is wrong"
+        )
+    if lines:
+        archive.records[found.name] = Record(digest, best, bound)
+        if keep and best is not old.objective:
+            _keep(result, archive.solution_path(found.name))
+    return lines
+
+
+def _was(score: Score | None) -> str:
+    return "" if score is None else f"{score.value!r} -> "
+
+
+def _below(a: float | int, b: float | int) -> bool:
+    """Whether a is below b; integers exactly, others by more than rounding."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    return a < b - TOLERANCE * max(abs(a), abs(b))
+
+
+def _keep(result: Result, path: Path) -> None:
+    """Keep a small solution beside the archive; an older one is replaced or removed."""
+    from nestopt.io import canonical_json, write_text
+
+    data = result.to_json()
+    data["instance"] = {key: data["instance"][key] for key in ("name", "sha256")}
+    for key in ("stats", "versions"):
+        data[key] = {}
+    text = canonical_json(data)
+    if len(text) <= KEEP_BYTES and "store" not in (result.solution or {}):
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, text + "\n")
+    else:
+        path.unlink(missing_ok=True)
+
+
+def check_stored(name: str, archive: Archive) -> list[str]:
+    """Check the solution that is kept for an entry; empty if none is.
+
+    Raises
+    ------
+    CheckError
+        If the checker refuses it, or its objective is not the archive's.
+    """
+    from nestopt.problem import get_problem
+
+    path = archive.solution_path(name)
+    if not path.exists():
+        return []
+    result = Result.from_json(read_json(path))
+    data = load(name).to_json()
+    result.instance = {"name": data["name"], "sha256": result.instance["sha256"], "data": data}
+    lines = get_problem(entry(name).problem).check(result)
+    record = archive.records.get(name)
+    if record is None or record.objective is None or record.objective.value != result.objective:
+        raise CheckError(f"{name}: the kept solution's objective is not the archive's")
+    return lines
+
+
+def verify(name: str, archive: Archive, *, solve: bool = False, threads: int = 1) -> list[str]:
+    """Verify an entry and its record; one line for each thing verified.
+
+    The instance is generated and its hash compared, the kept solution checked, the bound compared
+    with the objective. With `solve` the entry's methods run within the limit of its class, and
+    every result must pass the checker and contradict neither value.
+
+    Raises
+    ------
+    CheckError
+        If anything is wrong.
+    """
+    record = archive.records.get(name)
+    digest = sha256_of(load(name).to_json())
+    lines = []
+    if record is None:
+        lines.append(f"{name}: generated, no record")
+    else:
+        if record.sha256 != digest:
+            raise CheckError(
+                f"{name}: generated instance {digest[:12]}, archive {record.sha256[:12]}"
+            )
+        lines.append(f"{name}: instance {digest[:12]}")
+        if record.gap is not None and record.gap < 0:
+            raise CheckError(f"{name}: the objective is below the bound")
+        found = entry(name).known
+        best = record.objective
+        if found is not None and best is not None and _below(best.value, found):
+            raise CheckError(f"{name}: objective {best.value!r} is below the optimum {found!r}")
+        if check_stored(name, archive):
+            lines.append(f"{name}: kept solution passes the checker")
+    if solve:
+        for result in solve_entry(name, CLASSES[difficulty(record)][1], threads=threads):
+            update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
+            lines.append(f"{name}: {result.method} {result.objective!r}, bound {result.bound!r}")
+    return lines
+
+
+def solve_entry(
+    name: str, time_limit: float, *, threads: int = 1, methods: Iterable[str] | None = None
+) -> list[Result]:
+    """Run an entry's methods; a method that no distribution provides is skipped."""
+    from nestopt.options import SolveOptions
+    from nestopt.registry import get_method, method_names
+
+    found = entry(name)
+    instance = load(name)
+    results = []
+    for method in methods or found.methods:
+        if method not in method_names(found.problem):
+            continue
+        options = SolveOptions(
+            objective=found.objective,
+            space=found.space,
+            time_limit=time_limit,
+            threads=threads,
+            set=dict(found.set),
+        )
+        result = get_method(found.problem, method)(instance, options)
+        result.settings = {"objective": found.objective, "space": found.space, **found.set}
+        results.append(result)
+    return results

@@ -1,0 +1,229 @@
+"""The library: every entry generates, the archive is consistent, update takes only improvements."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from instances.library import (
+    CLASSES,
+    Archive,
+    Record,
+    Score,
+    check_stored,
+    difficulty,
+    entries,
+    entry,
+    load,
+    rows,
+    show,
+    solve_entry,
+    update,
+    verify,
+)
+from nestopt.errors import CheckError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nestopt.result import Result
+
+ARCHIVE = Archive.open()
+TOY = "chain4-tree2x2"
+
+
+@pytest.fixture(scope="module")
+def solved() -> Result:
+    """A fresh result of a toy instance."""
+    (result,) = solve_entry(TOY, 60, methods=["dp"])
+    return result
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Archive:
+    return Archive.open(tmp_path / "bks.json")
+
+
+def test_library_size() -> None:
+    by_problem = [found.problem for found in entries().values()]
+    assert by_problem.count("placement") >= 25
+    assert by_problem.count("collective") >= 35
+    assert all(found.source for found in entries().values())
+
+
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_instance_is_the_recorded_one(name: str) -> None:
+    """Generates the instance anew and compares its hash, its bound and its kept solution."""
+    assert verify(name, ARCHIVE)
+
+
+def test_archive_names_are_entries() -> None:
+    assert set(ARCHIVE.records) <= set(entries())
+    kept = {path.stem for path in (ARCHIVE.path.parent / "solutions").glob("*.json")}
+    assert kept <= set(ARCHIVE.records)
+    assert all(check_stored(name, ARCHIVE) for name in kept if name.startswith("chain4"))
+
+
+def test_closed_instances_have_the_published_optimum() -> None:
+    for name, record in ARCHIVE.records.items():
+        known = entry(name).known
+        if known is not None and record.gap == 0 and record.objective is not None:
+            assert record.objective.value == known, name
+
+
+def test_enough_is_closed_and_enough_is_open() -> None:
+    table = rows(ARCHIVE)
+    closed = [row["problem"] for row in table if row["gap"] == 0]
+    assert closed.count("placement") >= 15
+    assert closed.count("collective") >= 20
+    assert sum(row["class"] == "open" for row in table) >= 5
+
+
+def test_rows_and_show_agree() -> None:
+    table = {row["name"]: row for row in rows(ARCHIVE)}
+    assert set(table) == set(entries())
+    assert len(rows(ARCHIVE, "placement")) + len(rows(ARCHIVE, "collective")) == len(table)
+    found = show(TOY, ARCHIVE)
+    assert found["best_objective"]["value"] == table[TOY]["objective"]
+    assert found["class"] == table[TOY]["class"]
+    with pytest.raises(UsageError, match="did you mean 'chain4-tree2x2'"):
+        show("chain4-tree2", ARCHIVE)
+
+
+def test_difficulty_by_time_to_proof() -> None:
+    def record(value: float, seconds: float) -> Record:
+        best = Score(1.0, "dp", 0.1, "2026-01-01", "m", "0")
+        return Record("x", best, Score(value, "dp", seconds, "2026-01-01", "m", "0"))
+
+    classes = [difficulty(record(1.0, s)) for s in (0.5, 5, 50, 5000)]
+    assert classes == ["toy", "easy", "medium", "hard"]
+    assert difficulty(record(0.9, 0.5)) == "open"
+    assert difficulty(None) == "open"
+    assert set(classes) < set(CLASSES)
+
+
+def test_update_takes_what_improves_and_only_that(empty: Archive, solved: Result) -> None:
+    assert len(update(solved, empty)) == 2
+    record = empty.records[TOY]
+    assert record.objective is not None and record.objective.method == "dp"
+    assert record.gap == 0
+    assert update(solved, empty) == []
+    assert empty.records[TOY] is record
+    assert check_stored(TOY, empty)
+
+
+def test_update_takes_a_better_bound_alone(empty: Archive, solved: Result) -> None:
+    weak = copy.deepcopy(solved)
+    weak.bound = solved.bound / 2
+    weak.termination = _feasible()
+    update(weak, empty)
+    assert empty.records[TOY].gap == pytest.approx(0.5)
+    lines = update(solved, empty)
+    assert len(lines) == 1
+    assert "bound" in lines[0]
+    assert empty.records[TOY].gap == 0
+
+
+def _feasible() -> object:
+    from nestopt.result import Limit, Reason, Termination
+
+    return Termination(Reason.FEASIBLE, Limit.TIME)
+
+
+def test_archive_survives_its_file(empty: Archive, solved: Result) -> None:
+    update(solved, empty)
+    empty.save()
+    assert Archive.open(empty.path).records == empty.records
+    text = empty.path.read_text()
+    empty.save()
+    assert empty.path.read_text() == text
+
+
+def test_update_refuses_what_the_checker_refuses(empty: Archive, solved: Result) -> None:
+    better = copy.deepcopy(solved)
+    assert better.objective is not None
+    better.objective *= 0.99
+    better.bound = better.objective
+    with pytest.raises(CheckError):
+        update(better, empty)
+    assert not empty.records
+
+
+def test_update_refuses_a_contradiction(empty: Archive, solved: Result) -> None:
+    update(solved, empty)
+    record = empty.records[TOY]
+    assert record.objective is not None and record.bound is not None
+    higher = replace(record.bound, value=record.bound.value * 1.1, method="elsewhere")
+    empty.records[TOY] = replace(record, objective=None, bound=higher)
+    with pytest.raises(CheckError, match=r"bound .*\(elsewhere\); one of them is wrong"):
+        update(solved, empty)
+    assert empty.records[TOY].objective is None
+    empty.records[TOY] = replace(record, bound=higher)
+    with pytest.raises(CheckError, match="below the bound"):
+        verify(TOY, empty)
+
+
+def test_update_refuses_another_space_or_instance(empty: Archive, solved: Result) -> None:
+    other = copy.deepcopy(solved)
+    other.settings = {**solved.settings, "tensor": "1,2,4"}
+    with pytest.raises(UsageError, match=r"same instance, but tensor is '1,2,4'"):
+        update(other, empty)
+    stranger = copy.deepcopy(solved)
+    stranger.instance = {"name": "mine", "sha256": "0" * 64, "data": {}}
+    with pytest.raises(UsageError, match="no library instance is 'mine'"):
+        update(stranger, empty)
+    with pytest.raises(UsageError, match="its instance's hash differs"):
+        update(solved, empty, name="chain4-node4")
+
+
+def test_a_tampered_kept_solution_is_found(empty: Archive, solved: Result) -> None:
+    update(solved, empty)
+    path = empty.solution_path(TOY)
+    data = json.loads(path.read_text())
+    data["objective"] *= 0.5
+    path.write_text(json.dumps(data))
+    with pytest.raises(CheckError):
+        check_stored(TOY, empty)
+
+
+def test_a_changed_instance_is_found(empty: Archive, solved: Result) -> None:
+    update(solved, empty)
+    empty.records[TOY] = replace(empty.records[TOY], sha256="0" * 64)
+    with pytest.raises(CheckError, match="generated instance"):
+        verify(TOY, empty)
+
+
+def test_verify_by_solving(empty: Archive, solved: Result) -> None:
+    update(solved, empty)
+    lines = verify(TOY, empty, solve=True)
+    assert any(": dp " in line for line in lines)
+    assert not (empty.path.parent / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "not JSON"),
+        ('{"schema": "nestopt.bks/2", "instances": {}}', "schema"),
+        ('{"schema": "nestopt.bks/1", "instances": {"a": {}}}', "instances.a.sha256"),
+        (
+            '{"schema": "nestopt.bks/1", "instances": {"a": {"sha256": "0", "objective": '
+            '{"value": NaN}}}}',
+            "NaN",
+        ),
+    ],
+)
+def test_malformed_archive(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bks.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        Archive.open(path)
+
+
+def test_loaded_instances_have_their_problem() -> None:
+    assert load(TOY).to_json()["problem"] == "placement"
+    assert load("ag-ring4").to_json()["problem"] == "collective"
