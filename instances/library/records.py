@@ -59,7 +59,7 @@ class Record:
         if self.objective is None or self.bound is None:
             return None
         gap = relative_gap(self.objective.value, self.bound.value)
-        return 0.0 if gap is not None and gap <= TOLERANCE else gap
+        return 0.0 if gap is not None and abs(gap) <= TOLERANCE else gap
 
 
 @dataclass(slots=True)
