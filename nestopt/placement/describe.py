@@ -63,6 +63,11 @@ def name_ranges(names: Sequence[str]) -> list[str]:
     return [stem + "-".join(str(n) for n in ends) for stem, ends in parts]
 
 
+def _number(count: int, noun: str) -> str:
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{count} {noun}{'' if count == 1 else plural}"
+
+
 def _shorten(parts: Sequence[str], most: int) -> str:
     """As many parts as fit into `most` characters, and how many were left out."""
     shown = ""
@@ -226,9 +231,9 @@ def describe(result: Result, console: Console) -> None:
         ("bottleneck", f"{format_seconds(pricing.bottleneck)} a micro-batch"),
         ("proof", f"{_gap(result)} ({result.settings.get('objective', 'iteration-time')})"),
         ("devices", f"{used} used, {idle} idle{failed}"),
-        ("batch", f"{workload.global_batch} = {plan.replicas} replicas x "
-         f"{pricing.microbatches} micro-batches x {plan.microbatch} samples"),
-        ("schedule", f"{plan.schedule}, {len(plan.stages)} stages{chunks}"),
+        ("batch", f"{workload.global_batch} = {_number(plan.replicas, 'replica')} x "
+         f"{_number(pricing.microbatches, 'micro-batch')} x {_number(plan.microbatch, 'sample')}"),
+        ("schedule", f"{plan.schedule}, {_number(len(plan.stages), 'stage')}{chunks}"),
         *([("config", f"{plan.stages[0].config.label()}, all stages")] if alike else []),
         ("memory", f"up to {format_bytes(fullest.memory)} of {format_bytes(fullest.usable)}"),
     ]  # fmt: skip

@@ -243,7 +243,7 @@ def test_description_of_an_optimal_plan():
         "iteration  125.3 s, MFU 9.6 %",
         "gap to bound 0 %",
         "4 used, 0 idle",
-        "8 = 2 replicas x 4 micro-batches x 1 samples",
+        "8 = 2 replicas x 4 micro-batches x 1 sample\n",
         "1f1b, 2 stages",
         "t1 z0, all stages",
         "up to 448 B of 500 B",
@@ -311,4 +311,4 @@ def test_descriptions_of_random_plans_fit(seed):
         np.random.default_rng(seed), ("1f1b", "gpipe", "interleaved")
     )
     text = described(result_of(workload, roomy(cluster), plan))
-    assert f"{plan.schedule}, {len(plan.stages)} stages" in text
+    assert f"{plan.schedule}, {len(plan.stages)} stage" in text
