@@ -68,7 +68,10 @@ class Problem(Protocol):
         """Lower bounds, each ``{"name", "value", "witness"}``, the best first."""
 
     def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
-        """Event simulation: ``{"closed_form", "simulated", "relative_difference", ...}``."""
+        """Event simulation: ``{"closed_form", "simulated", "relative_difference", ...}``.
+
+        Further floats are times too, except those whose name ends in ``_share``.
+        """
 
     def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
         """Write a picture (PDF, PNG or SVG by the ending)."""

@@ -12,6 +12,7 @@ from nestopt.cli.bound import bound
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
 from nestopt.cli.generate import generate
+from nestopt.cli.library import library
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
@@ -23,12 +24,13 @@ from nestopt.errors import NestoptError
 
 __all__ = ["app", "main"]
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings=dict(_CONTEXT),
 )
 
 
@@ -91,6 +93,12 @@ _COMMANDS = (
 )
 for _function, _name, _summary in _COMMANDS:
     app.command(_name, short_help=_summary)(_function)
+app.add_typer(
+    library,
+    name="library",
+    short_help="Named instances and the best results known.",
+    context_settings=dict(_CONTEXT),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

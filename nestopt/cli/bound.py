@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nestopt.cli.parameters import (
     ClusterOption,
@@ -15,9 +15,6 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["bound"]
 
@@ -54,7 +51,7 @@ def bound(
       2  wrong command line
     """
     from nestopt.cli import inputs
-    from nestopt.cli.output import console, print_json, stdout_to_stderr
+    from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
     from nestopt.options import SolveOptions
     from nestopt.problem import get_problem
 
@@ -78,10 +75,13 @@ def bound(
             }
         )
         return
-    out = console()
-    out.print(loaded.name, style="bold", markup=False)
+    print(loaded.name)
     for row in bounds:
-        _show(source.problem, row, out)
+        print(f"\n{row['name']:<24} {quantity(source.problem, row['value']):>14}")
+        witness = row["witness"] if isinstance(row["witness"], dict) else {}
+        definitions(
+            [(key.replace("_", " "), _short(value)) for key, value in witness.items()], indent=2
+        )
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
@@ -90,16 +90,6 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"value": "inf"} if value == float("inf") else row
 
 
-def _show(problem: str, row: dict[str, Any], out: Console) -> None:
-    from nestopt.cli.output import quantity
-
-    out.print(f"{row['name']:<24} {quantity(problem, row['value']):>14}", markup=False)
-    witness = row["witness"]
-    for key, value in witness.items() if isinstance(witness, dict) else ():
-        text = _short(value)
-        out.print(f"    {key.replace('_', ' ')}: {text}", markup=False, soft_wrap=False)
-
-
 def _short(value: Any, limit: int = 200) -> str:
-    text = str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= limit else f"{text[:limit]}... (the rest with --json)"

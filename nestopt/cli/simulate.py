@@ -31,7 +31,7 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read, is no result or holds no solution
     """
     from nestopt.cli.inputs import read_result
-    from nestopt.cli.output import print_json, quantity
+    from nestopt.cli.output import definitions, print_json, quantity
     from nestopt.problem import get_problem
 
     loaded = read_result(result)
@@ -41,13 +41,23 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
     if json:
         print_json({"schema": SCHEMA, "file": result, "problem": loaded.problem} | played)
         return
-    rows: list[tuple[str, Any]] = [
-        ("closed form", quantity(loaded.problem, played["closed_form"])),
-        ("simulated", quantity(loaded.problem, played["simulated"])),
-        ("relative difference", f"{played['relative_difference']:+.3%}"),
+    shown = dict(played)
+    rows = [
+        ("closed form", quantity(loaded.problem, shown.pop("closed_form"))),
+        ("simulated", quantity(loaded.problem, shown.pop("simulated"))),
+        ("relative difference", f"{shown.pop('relative_difference'):+.3%}"),
     ]
-    first = ("closed_form", "simulated", "relative_difference")
-    rows += [(key.replace("_", " "), value) for key, value in played.items() if key not in first]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:<{width}}  {value}")
+    rows += [
+        (key.replace("_", " "), _text(loaded.problem, key, value))
+        for key, value in shown.items()
+        if not isinstance(value, dict | list)
+    ]
+    definitions(rows, indent=0)
+
+
+def _text(problem: str, key: str, value: Any) -> str:
+    from nestopt.cli.output import quantity
+
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.1%}" if key.endswith("_share") else quantity(problem, value)

@@ -1,0 +1,286 @@
+"""``nestopt library``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nestopt.cli.parameters import JsonOption
+from nestopt.errors import CheckError, unknown_name
+
+__all__ = ["library"]
+
+PROBLEMS = ("placement", "collective")
+KINDS = ("workload", "cluster", "collective", "topology")
+
+library = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="""Named instances with the best objective and bound ever reached.
+
+    \b
+    Examples:
+      nestopt library list placement
+      nestopt library show ag-dgx1v
+      nestopt library verify --solve ag-dgx1v ag-mesh3x3
+      nestopt library update result.json
+      nestopt library names topology
+    """,
+)
+
+ArchiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="BKS.json",
+        help="The archive of best-known values. Default: the one of this installation.",
+    ),
+]
+
+
+@library.command("list", short_help="The instances and what is known of them.")
+def list_entries(
+    problem: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROBLEM", help="placement or collective. Default: both.", show_default=False
+        ),
+    ] = None,
+    archive: ArchiveOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the instances: best objective and bound, gap, class and method.
+
+    The gap is (objective - bound) / objective, best-known objective to best-known
+    bound. The class is by the time to proof; open: not proved yet.
+
+    \b
+    Examples:
+      nestopt library list
+      nestopt library list collective --json
+    """
+    from instances.library import Archive, rows
+    from nestopt.cli.output import print_json, quantity
+
+    if problem is not None and problem not in PROBLEMS:
+        raise unknown_name("problem", problem, PROBLEMS)
+    table = rows(Archive.open(archive), problem)
+    if json:
+        print_json({"schema": "nestopt.library/1", "entries": table})
+        return
+    head = ("name", "objective", "bound", "gap", "class", "method")
+    widths = (26, 11, 11, 7, 7, 10)
+    _row(head, widths)
+    for row in table:
+        _row(
+            (
+                row["name"],
+                quantity(row["problem"], row["objective"]),
+                quantity(row["problem"], row["bound"]),
+                "-" if row["gap"] is None or math.isinf(row["gap"]) else f"{row['gap']:.2%}",
+                row["class"],
+                row["objective_method"] or "-",
+            ),
+            widths,
+        )
+
+
+@library.command("show", short_help="Everything about one instance.")
+def show_entry(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a library instance.")],
+    archive: ArchiveOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show how an instance is made, where it comes from, and its record.
+
+    \b
+    Examples:
+      nestopt library show ag-dgx1v
+    """
+    from instances.library import Archive, show
+    from nestopt.cli.output import definitions, print_json
+
+    data = show(name, Archive.open(archive))
+    if json:
+        print_json({"schema": "nestopt.library-entry/1"} | data)
+        return
+    entries = [(key.replace("_", " "), _text(data, key)) for key in data]
+    definitions([(key, text) for key, text in entries if text], indent=0)
+
+
+@library.command("verify", short_help="Check instances and their records.")
+def verify_entries(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...", help="Library instances. Default: all.", show_default=False
+        ),
+    ] = None,
+    solve: Annotated[
+        bool,
+        typer.Option(
+            "--solve", help="Run each instance's methods too, within the limit of its class."
+        ),
+    ] = False,
+    archive: ArchiveOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check that instances are generated as recorded and that kept solutions hold.
+
+    With --solve every method's result must pass the checker and contradict neither the
+    best objective nor the best bound.
+
+    \b
+    Examples:
+      nestopt library verify
+      nestopt library verify --solve ag-dgx1v
+
+    \b
+    Exit status:
+      0  everything holds
+      5  something does not (named on stderr)
+    """
+    from instances.library import Archive, entries, verify
+    from nestopt.cli.inputs import thread_count
+    from nestopt.cli.output import note, print_json, stdout_to_stderr
+
+    known = Archive.open(archive)
+    lines: list[str] = []
+    faults: list[str] = []
+    for name in names or list(entries()):
+        try:
+            with stdout_to_stderr():
+                found = verify(name, known, solve=solve, threads=thread_count(None))
+        except CheckError as error:
+            faults.append(str(error))
+            note(f"error: {error}")
+            continue
+        lines += found
+        if not json:
+            for line in found:
+                print(f"ok  {line}")
+    if faults:
+        raise CheckError(f"{len(faults)} of the library's checks failed, first: {faults[0]}")
+    if json:
+        print_json({"schema": "nestopt.library-check/1", "verified": lines})
+    else:
+        print(f"passed, {len(lines)} points verified")
+
+
+@library.command("update", short_help="Take a better result into the archive.")
+def update_entry(
+    result: Annotated[
+        str, typer.Argument(metavar="RESULT.json", help="Result of a library instance.")
+    ],
+    archive: ArchiveOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take a result into the archive if the checker accepts it and it improves something.
+
+    \b
+    Examples:
+      nestopt library update result.json
+      nestopt library update result.json --archive my-bks.json
+
+    \b
+    Exit status:
+      0  taken, or nothing improves
+      2  no library instance has this instance, objective and space
+      5  the checker refuses it, or it contradicts the archive
+    """
+    from instances.library import Archive, update
+    from nestopt.cli.inputs import read_result
+    from nestopt.cli.output import print_json
+    from nestopt.cli.verify import verify_file
+
+    verify_file(result)
+    known = Archive.open(archive)
+    lines = update(read_result(result), known, directory=Path(result).parent)
+    if lines:
+        known.save()
+    if json:
+        print_json({"schema": "nestopt.library-update/1", "improved": lines})
+        return
+    for line in lines or [f"{result}: improves nothing"]:
+        print(line)
+
+
+@library.command("names", short_help="Names that solve, generate and bound understand.")
+def list_names(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="workload, cluster, collective or topology. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the names of workloads, clusters, collectives and topologies.
+
+    A family takes parameters after a colon: torus2d:8x8, all-gather:size=16MiB.
+
+    \b
+    Examples:
+      nestopt library names
+      nestopt library names workload
+    """
+    from nestopt.cli.output import definitions, print_json
+
+    if kind is not None and kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    found = {name: _names(name) for name in KINDS if kind in (None, name)}
+    if json:
+        print_json({"schema": "nestopt.names/1", "names": found})
+        return
+    definitions([(name, ", ".join(members)) for name, members in found.items()], indent=0)
+
+
+def _names(kind: str) -> list[str]:
+    if kind == "workload":
+        from instances.jobs import FAMILIES
+        from instances.workloads import MODELS
+
+        return sorted([*MODELS, *FAMILIES])
+    if kind == "cluster":
+        from instances.clusters import names
+
+        return sorted([*names(), "tree"])
+    if kind == "collective":
+        from nestopt.collective.collective import PATTERNS
+
+        return sorted(PATTERNS)
+    from instances.topologies import FAMILIES as TOPOLOGIES
+
+    return sorted(TOPOLOGIES)
+
+
+def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> None:
+    text = "  ".join(
+        f"{cell:>{width}}" if 1 <= column <= 3 else f"{cell:<{width}}"
+        for column, (cell, width) in enumerate(zip(cells, widths))
+    )
+    print(text.rstrip())
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    """One value of an entry for people."""
+    from nestopt.cli.output import quantity
+
+    value = data[key]
+    if value is None or value == {}:
+        return ""
+    if key in ("best_objective", "best_bound"):
+        shown = quantity(data["problem"], value["value"])
+        return f"{shown} by {value['method']} in {value['seconds']} s, {value['date']}"
+    if key == "published_optimum":
+        return quantity(data["problem"], value)
+    if key == "gap":
+        return f"{value:.2%}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={text}" for name, text in value.items())
+    return ", ".join(value) if isinstance(value, list) else str(value)
