@@ -9,22 +9,23 @@ from nestopt.errors import UsageError
 
 __all__ = ["resolve"]
 
-_MODULES = {
-    "topology": "instances.topologies",
-    "collective": "instances.collectives",
-    "cluster": "instances.clusters",
-    "workload": "instances.workloads",
+_FUNCTIONS = {
+    "topology": "instances.topologies:by_name",
+    "collective": "instances.collectives:by_name",
+    "cluster": "instances.trees:cluster_by_name",
+    "workload": "instances.jobs:workload_by_name",
 }
 
 
 def resolve(kind: str, name: str) -> Any:
-    """The object of a name; each kind's module has the function ``by_name(name)``.
+    """The object of a name.
 
     Raises
     ------
     UsageError
         If the kind or the name is unknown, with a suggestion.
     """
-    if kind not in _MODULES:
-        raise UsageError(f"unknown kind {kind!r}; known: {', '.join(_MODULES)}")
-    return import_module(_MODULES[kind]).by_name(name)
+    if kind not in _FUNCTIONS:
+        raise UsageError(f"unknown kind {kind!r}; known: {', '.join(_FUNCTIONS)}")
+    module, _, function = _FUNCTIONS[kind].partition(":")
+    return getattr(import_module(module), function)(name)

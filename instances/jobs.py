@@ -27,10 +27,27 @@ from nestopt.placement.workload import Edge, Operator, Workload
 if TYPE_CHECKING:
     from instances.spec import Spec
 
-__all__ = ["FAMILIES", "random_workload"]
+__all__ = ["FAMILIES", "random_workload", "workload_by_name"]
 
 FAMILIES = ("random-chain", "random-dag")
 _BYTES_PER_PARAMETER = 2.0 + 4.0 + 12.0
+
+
+def workload_by_name(name: str) -> Workload:
+    """The workload of a name, random or named.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If its parameters are wrong.
+    """
+    if name.partition(":")[0] in FAMILIES:
+        return random_workload(name)
+    from instances.workloads import by_name
+
+    return by_name(name)
 
 
 def random_workload(name: str, seed: int | None = None) -> Workload:

@@ -85,6 +85,20 @@ def test_names_of_the_library_resolve_and_near_ones_are_suggested() -> None:
         named("galaxy", "x")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("topology", "torus2d:3x3+fail-npus:1+seed:2"),
+        ("cluster", "dgx-h100-16"),
+        ("cluster", "tree:4x2+fail-npus:1"),
+        ("workload", "bert-large"),
+        ("workload", "random-chain:5,seed=3"),
+    ],
+)
+def test_families_suffixes_and_random_objects_have_names_too(kind: str, name: str) -> None:
+    assert named(kind, name).name == name
+
+
 def test_without_a_near_name_the_known_ones_are_listed() -> None:
     assert str(unknown_name("colour", "qqq", ["blue", "red"])) == (
         "unknown colour 'qqq'; known: blue, red"
