@@ -78,7 +78,8 @@ def draw_plan(workload: Workload, cluster: Cluster, plan: Plan) -> Figure:
     above, below = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
     draw_cluster(above.subplots(), cluster, plan, picture)
     above.suptitle(
-        f"{workload.name} on {cluster.name}: {len(plan.stages)} stages x {plan.replicas} replicas",
+        f"{workload.name} on {cluster.name} (stages: {len(plan.stages)}, "
+        f"replicas: {plan.replicas})",
         fontsize=10,
     )
     windows = _windows(pipeline, timeline)
