@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,48 +27,94 @@ __all__ = ["route_all"]
 _POWERS = (8.0, 4.0, 16.0, 2.0)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Journeys:
+    """Sends in order of chunk, then of step: a chunk's sends are its journey.
+
+    Attributes
+    ----------
+    chunk, link, occupancy, transfer, remaining : int64[S]
+        `remaining` is the time from a send's start to the end of its journey, without waiting.
+    ptr : int64[chunks + 1]
+        Where each chunk's sends begin.
+    num_links : int
+    """
+
+    chunk: NDArray[np.int64]
+    link: NDArray[np.int64]
+    occupancy: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+    remaining: NDArray[np.int64]
+    ptr: NDArray[np.int64]
+    num_links: int
+
+
 def route_all(
     topology: Topology, parts: Sequence[Part], times: Times, effort: Effort
 ) -> Best[Sends]:
-    """Route and schedule the chunks of parts whose chunks have one source and one destination."""
-    found = best_of(
-        _tries(topology, parts, times, effort),
+    """Route and schedule the chunks of parts whose chunks have one source and one destination.
+
+    Several routings are scheduled; the priorities of the best are then searched.
+    """
+    routed: Best[tuple[_Journeys, Sends]] | None = best_of(
+        _routings(topology, parts, times, effort),
         threads=effort.threads,
         target=effort.target,
         stop=effort.stop,
     )
-    assert found is not None
-    return found
+    assert routed is not None
+    journeys, sends = routed.value
+    found = Best(routed.makespan, sends, routed.index, routed.tries)
+    if found.makespan <= effort.target or effort.stop():
+        return found
+    better = best_of(
+        _searches(journeys, effort),
+        threads=effort.threads,
+        target=effort.target,
+        stop=effort.stop,
+    )
+    if better is None or better.makespan >= found.makespan:
+        return found
+    return Best(better.makespan, better.value, better.index, routed.tries + better.tries)
 
 
-def _tries(
+def _routings(
     topology: Topology, parts: Sequence[Part], times: Times, effort: Effort
-) -> Iterator[Callable[[], tuple[int, Sends]]]:
+) -> Iterator[Callable[[], tuple[int, tuple[_Journeys, Sends]]]]:
     source = np.concatenate([part.sources() for part in parts])
     destination = np.concatenate([part.destinations() for part in parts])
     sizes = np.concatenate([np.full(part.num_chunks, part.chunk_size) for part in parts])
     size_of = np.searchsorted(times.sizes, sizes).astype(np.int32)
     # a tree of cheapest paths takes about 60 ns a link; the paths themselves a fraction of that
-    trees = 6e-8 * topology.num_links
-    batch = int(np.clip(len(source) * trees / (0.2 * effort.seconds), 1, 64))
-    once = len(source) / batch * trees + 1e-6 * len(source)
-    rounds = int(np.clip(effort.seconds / once, 4, 60))
-    for index in range(effort.tries(rounds * once + 3e-6 * len(source))):
-        yield partial(
-            _try,
-            topology,
-            times,
-            source,
-            destination,
-            size_of,
-            rounds,
-            batch,
-            _POWERS[index % len(_POWERS)],
-            effort.seed * 1_000_003 + index,
+    tree = 6e-8 * topology.num_links
+    batch = int(np.clip(len(source) * tree / (0.2 * effort.seconds), 1, 64))
+    once = len(source) / batch * tree + 1e-6 * len(source)
+    rounds = int(np.clip(0.2 * effort.seconds / once, 4, 60))
+
+    def attempt(index: int) -> tuple[int, tuple[_Journeys, Sends]]:
+        seed = effort.seed * 1_000_003 + index
+        power = _POWERS[index % len(_POWERS)]
+        length, paths = _route(
+            topology, times, source, destination, size_of, rounds, batch, power, seed
         )
+        journeys = _journeys(topology, times, size_of, length, paths)
+        makespan, sends = _schedule(journeys, 0, effort.target, seed)
+        return makespan, (journeys, sends)
+
+    for index in range(min(effort.tries(2 * rounds * once), 16)):
+        yield partial(attempt, index)
 
 
-def _try(
+def _searches(journeys: _Journeys, effort: Effort) -> Iterator[Callable[[], tuple[int, Sends]]]:
+    """Searches of about 400 schedules each, from different seeds; none where one takes long."""
+    rounds = int(np.clip(2.0 * effort.seconds / (4e-7 * len(journeys.link) + 1e-6), 0, 4000))
+    length = min(400, rounds)
+    for index in range(rounds // length if rounds >= 10 else 0):
+        seed = effort.seed * 7919 + index
+        yield partial(_schedule, journeys, length, effort.target, seed)
+
+
+def _route(
     topology: Topology,
     times: Times,
     source: NDArray[np.int32],
@@ -77,7 +124,8 @@ def _try(
     batch: int,
     power: float,
     seed: int,
-) -> tuple[int, Sends]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Length and links of every chunk's path."""
     from nestopt.collective.kernels_route import route
 
     in_ptr, in_links = topology.in_links()
@@ -107,52 +155,64 @@ def _try(
             paths,
         )
         if load >= 0:
-            break
+            return length, paths
         if longest >= topology.num_nodes:
             raise SolverError("a chunk's destination cannot be reached")
         longest = min(topology.num_nodes, 4 * longest)
-    return _schedule(topology, times, size_of, length, paths, seed)
 
 
-def _schedule(
+def _journeys(
     topology: Topology,
     times: Times,
     size_of: NDArray[np.int32],
     length: NDArray[np.int32],
     paths: NDArray[np.int32],
-    seed: int,
-) -> tuple[int, Sends]:
-    """List-schedule the routes, the chunk with the most time still to travel first."""
-    from nestopt.collective.kernels_list import list_schedule
-
+) -> _Journeys:
     used = np.arange(paths.shape[1])[None, :] < length[:, None]
     link = paths[used].astype(np.int64)
-    chunk = np.repeat(np.arange(len(length), dtype=np.int32), length)
-    occupancy = times.occupancy[size_of[chunk], link]
+    chunk = np.repeat(np.arange(len(length), dtype=np.int64), length)
     transfer = times.transfer[size_of[chunk], link]
-    last = np.cumsum(length) - 1
-    # time from the start of each send to the end of its chunk's journey
     total = np.cumsum(transfer)
-    remaining = total[last][chunk] - total + transfer
-    unit = max(int(transfer.mean()) // 4, 1) if len(transfer) else 1
-    noise = np.random.default_rng(seed).integers(0, unit, len(link))
-    waits = np.ones(len(link), dtype=np.int32)
-    waits[last - length + 1] = 0
-    has_next = np.ones(len(link), dtype=np.int64)
-    has_next[last] = 0
-    next_ptr = np.zeros(len(link) + 1, dtype=np.int64)
-    np.cumsum(has_next, out=next_ptr[1:])
-    nexts = np.flatnonzero(has_next) + 1
-    start = np.empty(len(link), dtype=np.int64)
-    makespan = list_schedule(
-        link,
-        occupancy,
-        transfer,
-        noise - remaining,
-        next_ptr,
-        nexts,
+    ptr = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    return _Journeys(
+        chunk=chunk,
+        link=link,
+        occupancy=times.occupancy[size_of[chunk], link],
+        transfer=transfer,
+        remaining=total[ptr[1:] - 1][chunk] - total + transfer,
+        ptr=ptr,
+        num_links=topology.num_links,
+    )
+
+
+def _schedule(journeys: _Journeys, searches: int, target: int, seed: int) -> tuple[int, Sends]:
+    """List-schedule, the chunk with the most time still to travel first, and search from there."""
+    from nestopt.collective.kernels_list import search_priorities
+
+    sends = len(journeys.link)
+    unit = max(int(journeys.transfer.mean()) // 4, 1) if sends else 1
+    noise = np.random.default_rng(seed).integers(0, unit, sends)
+    waits = np.ones(sends, dtype=np.int32)
+    waits[journeys.ptr[:-1]] = 0
+    follows = np.ones(sends, dtype=np.int64)
+    follows[journeys.ptr[1:] - 1] = 0
+    start = np.empty(sends, dtype=np.int64)
+    makespan = search_priorities(
+        journeys.link,
+        journeys.occupancy,
+        journeys.transfer,
+        noise - journeys.remaining,
+        np.concatenate([[0], np.cumsum(follows)]),
+        np.flatnonzero(follows) + 1,
         waits,
-        topology.num_links,
+        journeys.num_links,
+        journeys.chunk,
+        journeys.ptr,
+        searches,
+        target,
+        seed,
         start,
     )
-    return int(makespan), Sends(chunk, link.astype(np.int32), start)
+    return int(makespan), Sends(
+        journeys.chunk.astype(np.int32), journeys.link.astype(np.int32), start
+    )

@@ -39,9 +39,12 @@ from nestopt.result import Limit, Reason, Result, Termination
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from nestopt.collective.collective import Part
     from nestopt.collective.greedy_network import Task
     from nestopt.collective.store import AnySchedule
+    from nestopt.collective.topology import Topology
     from nestopt.options import SolveOptions
 
 __all__ = ["Synthesis", "schedule_result", "solve", "synthesize"]
@@ -255,8 +258,16 @@ def _in_steps(
             schedule = _as_schedule(instance, indices, sends, int(translated["makespan_ps"]), COPY)
             return Synthesis(schedule, {"copy": translated})
     if len(parts[0].npus) < instance.topology.num_nodes:
-        schedule = best.to_schedule(instance.topology)
-        return Synthesis(_prune(instance, schedule, indices), stats)
+        every = best.to_schedule(instance.topology)
+        member = np.zeros((1, instance.topology.num_nodes), dtype=np.bool_)
+        member[0, parts[0].npus] = True
+        sends = _prune(
+            instance.topology,
+            Sends(every.chunk, every.link, every.start_ps),
+            instance.collective.part_of,
+            member,
+        )
+        return Synthesis(_as_schedule(instance, indices, sends, best.makespan_ps, COPY), stats)
     return Synthesis(best, stats)
 
 
@@ -281,12 +292,13 @@ def _of_kind(
     if kind == "copy":
         sends, stats = _translated(instance, indices, effort)
         if sends is None or stats["makespan_ps"] > effort.target:
-            found = match(make_task(topology, parts, latency, reverse=False), effort)
+            task = make_task(topology, parts, latency, reverse=False)
+            found = match(task, effort)
             if sends is None or found.makespan < stats["makespan_ps"]:
-                sends = found.value
+                sends = _prune(topology, found.value, task.part_of, task.member)
                 stats = _stats("events", found.tries, found.makespan)
         schedule = _as_schedule(instance, indices, sends, stats["makespan_ps"], COPY)
-        return _prune(instance, schedule, indices), stats
+        return _tightened(instance, schedule, indices), stats
     return _reduce(instance, indices, effort)
 
 
@@ -337,10 +349,9 @@ def _reduce(
     if sends is None or stats["makespan_ps"] > effort.target:
         found = match(task, effort)
         if sends is None or found.makespan < stats["makespan_ps"]:
-            sends, stats = found.value, _stats("events", found.tries, found.makespan)
+            sends = _prune(topology, found.value, task.part_of, task.member)
+            stats = _stats("events", found.tries, found.makespan)
     backwards = _as_schedule(instance, indices, sends, stats["makespan_ps"], REDUCE)
-    mirrored = CollectiveInstance(topology, instance.collective, instance.latency)
-    backwards = _prune(mirrored, backwards, indices)
     transfer = task.times.transfer
     sizes = np.searchsorted(task.times.sizes, instance.collective.chunk_sizes)
     lasts = transfer[sizes[backwards.chunk], backwards.link]
@@ -348,7 +359,7 @@ def _reduce(
     forward = Schedule.of(
         backwards.chunk, backwards.link, start, backwards.makespan_ps, backwards.phase
     )
-    return forward, stats
+    return _tightened(instance, forward, indices), stats
 
 
 def _all_reduce(
@@ -375,6 +386,16 @@ def _all_reduce(
     return _shorter(both, retime(instance, both)), stats
 
 
+def _tightened(
+    instance: CollectiveInstance, schedule: Schedule, indices: Sequence[int]
+) -> Schedule:
+    """Close the pauses that dropped sends have left."""
+    nodes = instance.topology.num_nodes
+    if all(len(instance.collective.parts[index].npus) == nodes for index in indices):
+        return schedule
+    return _shorter(schedule, retime(instance, schedule))
+
+
 def _shorter(first: Schedule, second: Schedule) -> Schedule:
     return second if second.makespan_ps < first.makespan_ps else first
 
@@ -395,34 +416,24 @@ def _as_schedule(
     )
 
 
-def _prune(instance: CollectiveInstance, schedule: Schedule, indices: Sequence[int]) -> Schedule:
+def _prune(
+    topology: Topology, sends: Sends, part_of: NDArray[np.int32], member: NDArray[np.bool_]
+) -> Sends:
     """Drop what reaches only nodes that neither need it nor pass it on."""
     from nestopt.collective.kernels_sends import mark_needed
 
-    parts, topology = instance.collective.parts, instance.topology
-    if all(len(parts[index].npus) == topology.num_nodes for index in indices):
-        return schedule
-    wanted = np.zeros((len(parts), topology.num_nodes), dtype=np.bool_)
-    for index in indices:
-        wanted[index, parts[index].npus] = True
+    if member.all():
+        return sends
     keep = mark_needed(
-        schedule.chunk,
-        schedule.link,
-        np.arange(schedule.num_sends),
+        sends.chunk,
+        sends.link,
         topology.src,
         topology.dst,
         topology.multicast,
-        instance.collective.part_of,
-        wanted,
-        np.zeros((topology.num_nodes, instance.collective.num_chunks), dtype=np.int32),
+        part_of,
+        member,
     )
-    return Schedule.of(
-        schedule.chunk[keep],
-        schedule.link[keep],
-        schedule.start_ps[keep],
-        schedule.makespan_ps,
-        schedule.phase[keep],
-    )
+    return Sends(sends.chunk[keep], sends.link[keep], sends.start_ps[keep])
 
 
 def _merge(instance: CollectiveInstance, schedules: list[Schedule]) -> Schedule:

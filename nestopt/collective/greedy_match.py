@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POLICIES", "Effort", "Policy", "Sends", "match"]
 
+_SPREADS = (0.0, 1.0, 0.5, 4.0, 0.1, 2.0, 8.0)
 _NONE = np.zeros((1, 1))
 
 
@@ -114,19 +115,21 @@ def match(task: Task, effort: Effort) -> Best[Sends]:
 def _matchings(task: Task, effort: Effort) -> Iterator[Callable[[], tuple[int, Sends]]]:
     affordable = task.topology.num_nodes <= 128
     distance = task.distances() if affordable else _NONE
-    count = effort.tries(8e-7 * task.num_claims)
+    hops_a_port = len(task.hop_src) / max(len(task.port_ptr) - 1, 1)
+    count = effort.tries((8e-7 + 1e-8 * hops_a_port) * task.num_claims)
     for index in range(count):
         name = effort.policy or _MIX[index % len(_MIX)]
         policy = POLICIES[name]
         if policy.far and not affordable:
             policy = POLICIES["rarest"]
-        yield partial(_matching, task, policy, distance, effort.seed * 1_000_003 + index)
+        spread = 0.0 if task.plain else _SPREADS[index % len(_SPREADS)]
+        yield partial(_matching, task, policy, distance, spread, effort.seed * 1_000_003 + index)
 
 
 def _matching(
-    task: Task, policy: Policy, distance: NDArray[np.float64], seed: int
+    task: Task, policy: Policy, distance: NDArray[np.float64], spread: float, seed: int
 ) -> tuple[int, Sends]:
-    from nestopt.collective.kernels_event import INFINITE, match_events
+    from nestopt.collective.kernels_event import match_events
 
     longest = int(np.diff(task.hop_ptr).max(initial=1))
     capacity = task.num_claims * longest
@@ -147,14 +150,14 @@ def _matching(
         task.source,
         task.part_of,
         task.member,
+        task.relays,
         distance,
         policy.window,
         policy.rare,
         policy.far,
         policy.random,
         policy.patience,
-        _NONE,
-        INFINITE,
+        spread,
         seed,
         chunk,
         link,

@@ -57,6 +57,9 @@ class Task:
         See `nestopt.collective.kernels_event.match_events`.
     plain : bool
         Whether every hop is one link and every port one hop.
+    relays : bool
+        Whether nodes outside a group may pass its chunks on. Where every hop has a link of its own
+        that costs nothing; where hops share ports it is done only if the group needs it.
     """
 
     topology: Topology
@@ -73,6 +76,7 @@ class Task:
     node_ptr: NDArray[np.int64]
     node_ports: NDArray[np.int64]
     plain: bool
+    relays: bool
 
     @property
     def num_claims(self) -> int:
@@ -119,5 +123,20 @@ def make_task(topology: Topology, parts: Sequence[Part], latency: str, *, revers
         part_of=part_of,
         size_of=np.searchsorted(times.sizes, size)[part_of].astype(np.int32),
         member=member,
+        relays=hops["plain"] or not all(_connected(hops, group) for group in member),
         **hops,
     )
+
+
+def _connected(hops: dict[str, Any], group: NDArray[np.bool_]) -> bool:
+    """Whether hops between the nodes of a group lead from each of them to each other."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    label = np.cumsum(group) - 1
+    inner = group[hops["hop_src"]] & group[hops["hop_dst"]]
+    ends = label[hops["hop_src"][inner]], label[hops["hop_dst"][inner]]
+    size = int(group.sum())
+    graph = coo_matrix((np.ones(len(ends[0])), ends), shape=(size, size))
+    count, _ = connected_components(graph, directed=True, connection="strong")
+    return bool(count == 1)

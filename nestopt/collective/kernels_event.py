@@ -85,10 +85,11 @@ def _best_hop(
     count: Any,
     cursor: Any,
     free: Any,
+    bias: Any,
     state: Any,
 ) -> tuple[Any, int]:
-    """Earliest end of a transfer that starts on this port, and its hop; hop -1 if there is none."""
-    best, best_hop, ties = INFINITE, -1, 1
+    """The transfer of this port with the least end + bias: its end and hop; hop -1 without one."""
+    best, best_end, best_hop, ties = INFINITE, INFINITE, -1, 1
     for hop in range(port_ptr[port], port_ptr[port + 1]):
         u, v = hop_src[hop], hop_dst[hop]
         at = cursor[hop]
@@ -101,13 +102,13 @@ def _best_hop(
         end = arrival[u, c]
         for step in range(hop_ptr[hop], hop_ptr[hop + 1]):
             end = max(free[hop_links[step]], end) + transfer[size_of[c], hop_links[step]]
-        if end < best:
-            best, best_hop, ties = end, hop, 1
-        elif end == best:
+        if end + bias[hop] < best:
+            best, best_end, best_hop, ties = end + bias[hop], end, hop, 1
+        elif end + bias[hop] == best:
             ties += 1
             if next_random(state) % ties == 0:
-                best_hop = hop
-    return best, best_hop
+                best_end, best_hop = end, hop
+    return best_end, best_hop
 
 
 @njit(cache=True, nogil=True)
@@ -125,14 +126,14 @@ def match_events(
     source: Any,
     part_of: Any,
     member: Any,
+    relays: bool,
     distance: Any,
     window: int,
     weight_rare: float,
     weight_far: float,
     weight_random: float,
     patience: float,
-    noise: Any,
-    limit: Any,
+    spread: float,
     seed: int,
     out_chunk: Any,
     out_link: Any,
@@ -149,18 +150,20 @@ def match_events(
     occupancy, transfer : int64[sizes, links]
     size_of, source, part_of : int32[chunks]
     member : bool[parts, nodes]
+    relays : bool
+        Whether a node may receive chunks that it does not need, to pass them on.
     distance : float64[nodes, nodes] or [1, 1]
         For the critical-path policy; unread where `weight_far` is 0.
     window : int
         How many unclaimed chunks a policy looks at.
     weight_rare, weight_far, weight_random : float
-        The chunk with the least ``rare * holders - far * distance still to go + random * U(0, 1) +
-        noise`` is taken; all 0 is first in, first out.
+        The chunk with the least ``rare * holders - far * distance still to go + random * U(0, 1)``
+        is taken; all 0 is first in, first out.
     patience : float
         How long a link may be held for a chunk that has not arrived yet, in transfer times.
-    noise : float64[hops, chunks] or [1, 1]
-    limit : int64
-        Give up once nothing can end before it.
+    spread : float
+        Where a port has several hops, up to how many transfer times of random, fixed bias decide
+        between them.
     seed : int
     out_chunk, out_link, out_start : arrays to fill, one entry a send
 
@@ -183,8 +186,12 @@ def match_events(
     held = np.full(ports, -1, dtype=np.int64)
     version = np.zeros(ports, dtype=np.int64)
     dormant = np.zeros(ports, dtype=np.bool_)
-    noisy = noise.shape[0] > 1
-    scored = weight_rare != 0.0 or weight_far != 0.0 or weight_random != 0.0 or noisy
+    scored = weight_rare != 0.0 or weight_far != 0.0 or weight_random != 0.0
+    bias = np.zeros(len(hop_src), dtype=np.int64)
+    if spread > 0.0:
+        scale = spread * transfer.mean() / 2147483648.0
+        for hop in range(len(hop_src)):
+            bias[hop] = np.int64(scale * next_random(state))
     remaining = 0
     for c in range(chunks):
         arrival[source[c], c] = 0
@@ -193,6 +200,9 @@ def match_events(
         for v in range(nodes):
             if member[part_of[c], v] and v != source[c]:
                 remaining += 1
+            elif not relays and v != source[c]:
+                # as good as claimed: nobody will bring it
+                arrival[v, c] = INFINITE - 1
     capacity = 4 * ports + 64
     key = np.empty(capacity, dtype=np.int64)
     tie = np.empty(capacity, dtype=np.int64)
@@ -201,7 +211,7 @@ def match_events(
     for port in range(ports):
         end, hop = _best_hop(
             port, port_ptr, hop_src, hop_dst, hop_ptr, hop_links, occupancy, transfer, size_of,
-            arrival, order, count, cursor, free, state,
+            arrival, order, count, cursor, free, bias, state,
         )  # fmt: skip
         if hop < 0:
             dormant[port] = True
@@ -217,11 +227,9 @@ def match_events(
         size = heap_pop(key, tie, item, size)
         if stale:
             continue
-        if popped >= limit:
-            return INFINITE, sends
         end, hop = _best_hop(
             port, port_ptr, hop_src, hop_dst, hop_ptr, hop_links, occupancy, transfer, size_of,
-            arrival, order, count, cursor, free, state,
+            arrival, order, count, cursor, free, bias, state,
         )  # fmt: skip
         if hop < 0:
             dormant[port] = True
@@ -261,8 +269,6 @@ def match_events(
                 score = weight_rare * holders[c]
                 if weight_random != 0.0:
                     score += weight_random * (next_random(state) / 2147483648.0)
-                if noisy:
-                    score += noise[hop, c]
                 if weight_far != 0.0:
                     far = 0.0
                     for w in range(nodes):
@@ -304,7 +310,7 @@ def match_events(
                 continue
             end, next_hop = _best_hop(
                 each, port_ptr, hop_src, hop_dst, hop_ptr, hop_links, occupancy, transfer,
-                size_of, arrival, order, count, cursor, free, state,
+                size_of, arrival, order, count, cursor, free, bias, state,
             )  # fmt: skip
             if next_hop < 0:
                 dormant[each] = True

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import heap_pop, heap_push
+from nestopt.collective.kernels_event import heap_pop, heap_push, next_random
 
-__all__ = ["list_schedule"]
+__all__ = ["list_schedule", "search_priorities"]
 
 
 @njit(cache=True, nogil=True)
@@ -109,3 +109,78 @@ def list_schedule(
                 called[e] = True
                 size = heap_push(key, tie, item, size, max(now, free[e]), np.int64(1), e)
     return last if started == sends else np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def search_priorities(
+    link: Any,
+    occupancy: Any,
+    transfer: Any,
+    priority: Any,
+    next_ptr: Any,
+    nexts: Any,
+    waits: Any,
+    num_links: int,
+    journey: Any,
+    journey_ptr: Any,
+    rounds: int,
+    target: Any,
+    seed: int,
+    start: Any,
+) -> Any:
+    """List-schedule with perturbed priorities and keep what ends no later; the last arrival.
+
+    A journey is the run of sends that move one chunk to its destination: ``journey[i]`` is that of
+    send i, its sends are those from ``journey_ptr[j]`` to ``journey_ptr[j + 1]``. A perturbation
+    moves the priorities of a few journeys, half of the time that of the one that ends last. The
+    first schedule has the given priorities. `start` is filled.
+    """
+    state = np.empty(1, dtype=np.uint64)
+    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
+    for _ in range(4):
+        next_random(state)
+    best = list_schedule(
+        link, occupancy, transfer, priority, next_ptr, nexts, waits.copy(), num_links, start
+    )
+    if len(link) == 0:
+        return best
+    unit = max(np.int64(transfer.mean()), np.int64(4))
+    kept_late = np.int64(2**62)
+    kept = priority.copy()
+    now = np.empty_like(start)
+    for _ in range(rounds):
+        if best <= target:
+            break
+        trial = kept.copy()
+        for _ in range(1 + next_random(state) % 3):
+            if next_random(state) & 1:
+                last, ties = np.int64(0), 1
+                for i in range(len(link)):
+                    end, latest = start[i] + transfer[i], start[last] + transfer[last]
+                    if end > latest:
+                        last, ties = np.int64(i), 1
+                    elif end == latest:
+                        ties += 1
+                        if next_random(state) % ties == 0:
+                            last = np.int64(i)
+                j = journey[last]
+                change: Any = -(next_random(state) % (4 * unit))
+            else:
+                j = next_random(state) % (len(journey_ptr) - 1)
+                change = next_random(state) % (4 * unit) - 2 * unit
+            for i in range(journey_ptr[j], journey_ptr[j + 1]):
+                trial[i] += change
+        makespan = list_schedule(
+            link, occupancy, transfer, trial, next_ptr, nexts, waits.copy(), num_links, now
+        )
+        if makespan > best:
+            continue
+        # of equal makespans the one with fewer sends that end so late
+        late = 0
+        for i in range(len(link)):
+            late += now[i] + transfer[i] == makespan
+        if makespan < best or late <= kept_late:
+            best, kept_late = makespan, late
+            kept[:] = trial
+            start[:] = now
+    return best

@@ -12,39 +12,27 @@ __all__ = ["find_waits", "mark_needed"]
 
 @njit(cache=True, nogil=True)
 def mark_needed(
-    chunk: Any,
-    link: Any,
-    by_start: Any,
-    src: Any,
-    dst: Any,
-    multicast: Any,
-    part_of: Any,
-    wanted: Any,
-    needed: Any,
+    chunk: Any, link: Any, src: Any, dst: Any, multicast: Any, part_of: Any, wanted: Any
 ) -> Any:
-    """Which copies are needed, bool[S]: by a postcondition, or by a later send that is needed.
+    """Which sends are needed, bool[S]: by a postcondition, or by a later send that is needed.
 
-    `by_start` sorts the sends by start; `wanted` is bool[parts, nodes]; `needed` is int32[nodes,
-    chunks], zeros. Goes through the sends backwards.
+    The sends are in an order in which each node receives a chunk once, before it passes it on, and
+    the links of a hop stand together; `wanted` is bool[parts, nodes].
     """
-    nodes, chunks = needed.shape
-    for c in range(chunks):
-        for v in range(nodes):
-            if wanted[part_of[c], v]:
-                needed[v, c] = 1
+    needed = np.zeros((wanted.shape[1], len(part_of)), dtype=np.bool_)
+    for c in range(len(part_of)):
+        for v in range(wanted.shape[1]):
+            needed[v, c] = wanted[part_of[c], v]
     keep = np.zeros(len(chunk), dtype=np.bool_)
-    for k in range(len(chunk) - 1, -1, -1):
-        i = by_start[k]
-        c, v, u = chunk[i], dst[link[i]], src[link[i]]
-        if needed[v, c] == 0:
-            continue
-        keep[i] = True
-        # an NPU needs one copy, whatever it passes on; a switch may need one for each
-        needed[v, c] -= 1
-        if multicast[u]:
-            needed[u, c] = 1
-        else:
-            needed[u, c] += 1
+    last = len(chunk) - 1
+    while last >= 0:
+        first = last
+        while not multicast[src[link[first]]]:
+            first -= 1
+        if needed[dst[link[last]], chunk[last]]:
+            keep[first : last + 1] = True
+            needed[src[link[first]], chunk[first]] = True
+        last = first - 1
     return keep
 
 
