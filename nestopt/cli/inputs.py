@@ -31,15 +31,28 @@ _PARTS = {"placement": ("workload", "cluster"), "collective": ("collective", "to
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an instance comes from: a file, or the names of its two parts.
+    """Where an instance comes from: a file, the library, or the names of its two parts.
 
     Use `of`, which refuses every other combination.
+
+    Attributes
+    ----------
+    problem : str
+    names : dict
+        Names of the two parts; empty for a file and for the library.
+    file : str or None
+        File or library name.
+    data : Any
+        The instance as JSON, of a file.
+    entry : Any
+        The library's entry.
     """
 
     problem: str
     names: dict[str, str]
     file: str | None = None
     data: Any = None
+    entry: Any = None
 
     @classmethod
     def of(
@@ -71,6 +84,11 @@ class Source:
         if file is not None:
             if names:
                 raise UsageError(f"INSTANCE.json and {flags} exclude each other; give one")
+            if _names_an_entry(file):
+                from instances.library import entry
+
+                found = entry(file)
+                return cls(found.problem, {}, file, entry=found)
             data = _read(file)
             return cls(_problem_of(data, file), {}, file, data)
         for problem, parts in _PARTS.items():
@@ -89,8 +107,17 @@ class Source:
             return problem.from_names(self.names, settings)
         if settings:
             key = next(iter(settings))
-            raise UsageError(f"--set {key}: {self.file} states this already; edit the file")
+            raise UsageError(f"--set {key}: {self.file} states this already")
+        if self.entry is not None:
+            from instances.library import load
+
+            return load(self.entry.name)
         return problem.from_json(self.data, file=self.file)
+
+
+def _names_an_entry(text: str) -> bool:
+    """Whether a word is the name of a library instance rather than a file."""
+    return Path(text).suffix == "" and Path(text).name == text and not Path(text).exists()
 
 
 def _read(file: str) -> Any:

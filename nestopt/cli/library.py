@@ -31,6 +31,8 @@ library = typer.Typer(
     """,
 )
 
+_LABELS = {"published_optimum": "published"}
+
 ArchiveOption = Annotated[
     str | None,
     typer.Option(
@@ -107,7 +109,7 @@ def show_entry(
     if json:
         print_json({"schema": "nestopt.library-entry/1"} | data)
         return
-    entries = [(key.replace("_", " "), _text(data, key)) for key in data]
+    entries = [(_LABELS.get(key, key.replace("_", " ")), _text(data, key)) for key in data]
     definitions([(key, text) for key, text in entries if text], indent=0)
 
 
@@ -272,7 +274,7 @@ def _text(data: dict[str, Any], key: str) -> str:
     from nestopt.cli.output import quantity
 
     value = data[key]
-    if value is None or value == {}:
+    if value is None or value == {} or (key == "space" and data["problem"] == "collective"):
         return ""
     if key in ("best_objective", "best_bound"):
         shown = quantity(data["problem"], value["value"])

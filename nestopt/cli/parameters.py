@@ -22,8 +22,9 @@ __all__ = [
 InstanceArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="INSTANCE.json",
-        help="Instance file of either problem; or name its two parts with the options.",
+        metavar="INSTANCE",
+        help="Instance file of either problem, or a name of `nestopt library list`; or name its "
+        "two parts with the options.",
         show_default=False,
     ),
 ]

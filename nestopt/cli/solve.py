@@ -135,6 +135,7 @@ def solve(
           --method milp --space general --time-limit "5 min" -o plan.json
       nestopt solve --collective all-gather --topology mesh2d:32x32 -o ag.json
       nestopt solve instance.json --method cpsat --warm-start ag.json
+      nestopt solve ag-dgx1v --json
 
     \b
     Exit status:
@@ -154,6 +155,12 @@ def solve(
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
+    settings = inputs.parse_settings(setting)
+    if source.entry is not None:
+        objective = objective or source.entry.objective
+        space = space or (source.entry.space if source.problem == "placement" else None)
+        settings = source.entry.set | settings
+        method = method or source.entry.methods[0]
     name = method or DEFAULT_METHOD[source.problem]
     _refuse_contradictions(source.problem, name, objective, space, backend, write_model)
     if not 0 <= rel_gap < 1:
@@ -166,7 +173,7 @@ def solve(
     limit = inputs.parse_limit(time_limit)
     function = get_method(source.problem, name)
     problem = get_problem(source.problem)
-    for_instance, for_method = inputs.split_settings(inputs.parse_settings(setting), problem, name)
+    for_instance, for_method = inputs.split_settings(settings, problem, name)
     progress = Progress(source.problem, quiet=quiet)
     options = SolveOptions(
         objective=objective or OBJECTIVES[source.problem][0],
