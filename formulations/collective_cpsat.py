@@ -101,9 +101,7 @@ class CollectiveCpsat:
     def add_switch_copies(self) -> None:
         """A switch that cannot multicast sends on each copy that it received at most once."""
         for leaving, arrived in self.windows.switch_balances(partial=False):
-            self.model.add(
-                sum(self.send[k] for k in leaving) <= sum(self.send[k] for k in arrived)
-            )
+            self.model.add(sum(self.send[k] for k in leaving) <= sum(self.send[k] for k in arrived))
 
     def add_sum_formation(self) -> None:
         """Every sum becomes whole at exactly one node; every other contributor passes on once."""
@@ -117,7 +115,7 @@ class CollectiveCpsat:
                     self.model.add_at_most_one(events)
 
     def add_sum_progress(self) -> None:
-        """A node is done with a sum from the tick at which it passes on its part or has it whole."""
+        """A node is done with a sum once it has passed on its part or has the whole."""
         for (c, v, t), done in self.done.items():
             gains = self._events(c, v, t)
             before = self.done.get((c, v, t - 1))
@@ -143,13 +141,9 @@ class CollectiveCpsat:
     def add_switch_parts(self) -> None:
         """A switch that cannot add sends on every part that it received, each by itself."""
         for leaving, arrived in self.windows.switch_balances(partial=True):
-            self.model.add(
-                sum(self.part[k] for k in leaving) <= sum(self.part[k] for k in arrived)
-            )
+            self.model.add(sum(self.part[k] for k in leaving) <= sum(self.part[k] for k in arrived))
         for leaving, arrived in self.windows.switch_totals():
-            self.model.add(
-                sum(self.part[k] for k in leaving) == sum(self.part[k] for k in arrived)
-            )
+            self.model.add(sum(self.part[k] for k in leaving) == sum(self.part[k] for k in arrived))
 
     def add_symmetry_breaking(self) -> None:
         """Of schedules that are images of each other only those survive that lead at one place.

@@ -399,9 +399,9 @@ class Windows:
                 continue
             start = t - self.transfer(c, e) if arriving else t
             at = start - starts[0]
-            if 0 <= at < len(starts) and starts[at] == start:
-                yield c, e, start
-            elif e in self.problem.busy and start in starts:
+            if (0 <= at < len(starts) and starts[at] == start) or (
+                e in self.problem.busy and start in starts
+            ):
                 yield c, e, start
 
     def conflicts(self) -> Iterator[list[tuple[bool, int, int, int]]]:
@@ -425,8 +425,10 @@ class Windows:
                 clique = covering[t]
                 following = set(covering.get(t + 1, ()))
                 # a set within its neighbour's says nothing new
-                if len(clique) > 1 and not previous.issuperset(clique) and not (
-                    following.issuperset(clique) and len(following) > len(clique)
+                if (
+                    len(clique) > 1
+                    and not previous.issuperset(clique)
+                    and not (following.issuperset(clique) and len(following) > len(clique))
                 ):
                     yield clique
                 previous = set(clique)

@@ -123,7 +123,7 @@ class CollectiveMilp:
                     self._add(events <= 1, f"sum_formation_{c}_{v}")
 
     def add_sum_progress(self) -> None:
-        """A node is done with a sum from the tick at which it passes on its part or has it whole."""
+        """A node is done with a sum once it has passed on its part or has the whole."""
         for (c, v, t), done in self.done.items():
             gains = self._events(c, v, t) + self.done.get((c, v, t - 1), 0)
             self._add(done == gains, f"sum_progress_{c}_{v}_{t}")

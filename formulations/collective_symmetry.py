@@ -13,6 +13,7 @@ D. Salvagnin, Symmetry breaking inequalities from the Schreier-Sims table, CPAIO
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ def find_symmetries(problem: GridProblem, base_points: int = 3) -> list[Symmetry
     if problem.num_nodes <= _MAX_NODES and problem.chunks:
         c = 0
         source = next(iter(problem.chunks[c].ready))
-        near = sorted(problem.chunks[c].targets - {source}, key=problem.earliest(problem.chunks[c]).__getitem__)
+        near = sorted(
+            problem.chunks[c].targets - {source},
+            key=problem.earliest(problem.chunks[c]).__getitem__,
+        )
         fixed: dict[int, int] = {source: source}
         for step, node in enumerate(near[:base_points]):
             lead.setdefault(source, node)
@@ -57,13 +61,11 @@ def find_symmetries(problem: GridProblem, base_points: int = 3) -> list[Symmetry
             place = lead.get(source, min(others))
             if place not in others:
                 place = min(others)
-            found += [((a, place), (b, place)) for a, b in zip(chunks, chunks[1:])]
+            found += [((a, place), (b, place)) for a, b in pairwise(chunks)]
     return found
 
 
-def _identity(
-    problem: GridProblem, c: int, mapping: dict[int, int] | None
-) -> tuple[object, ...]:
+def _identity(problem: GridProblem, c: int, mapping: dict[int, int] | None) -> tuple[object, ...]:
     """What makes a chunk exchangeable with another, after renaming nodes."""
     chunk = problem.chunks[c]
 
@@ -139,9 +141,7 @@ def automorphism(problem: GridProblem, wanted: dict[int, int]) -> dict[int, int]
             and link.get((w, v)) == link.get((mapping[w], image))
             for w in neighbours[v]
             if w in mapping
-        ) and sum(w in mapping for w in neighbours[v]) == sum(
-            w in used for w in neighbours[image]
-        )
+        ) and sum(w in mapping for w in neighbours[v]) == sum(w in used for w in neighbours[image])
 
     def extend(depth: int) -> bool:
         nonlocal steps

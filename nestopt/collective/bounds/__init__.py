@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from nestopt.collective.bounds._model import reverse_instance
 from nestopt.collective.bounds.catalog import all_bounds, best_bound
 from nestopt.collective.bounds.cuts import Bottleneck, bottleneck_cut
 from nestopt.collective.bounds.verify import verify_witness
 
-__all__ = ["Bottleneck", "all_bounds", "best_bound", "bottleneck_cut", "verify_witness"]
+__all__ = [
+    "Bottleneck",
+    "all_bounds",
+    "best_bound",
+    "bottleneck_cut",
+    "reverse_instance",
+    "verify_witness",
+]

@@ -1,0 +1,119 @@
+"""Between the sends of an exact model, in ticks, and schedules of the instance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from formulations.collective_grid import GridProblem, Send, grid_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.collective.problem import CollectiveInstance
+    from nestopt.collective.schedule import Schedule
+
+__all__ = ["pruned", "schedule_of", "sends_of"]
+
+
+def pruned(problem: GridProblem, sends: Sequence[Send]) -> list[Send]:
+    """The sends that serve a purpose, in order of their start.
+
+    A model may let a chunk go where it is not needed, or a node without a contribution pass on an
+    empty part. Dropped are copies into a node that neither needs nor forwards them, copies into a
+    switch beyond those that it forwards, and parts out of nodes that have nothing to add.
+    """
+    kept = sorted(sends, key=lambda s: (s.start, s.link, s.chunk))
+    while True:
+        leaving = Counter((s.chunk, int(problem.src[s.link]), s.partial) for s in kept)
+        arrived = Counter((s.chunk, int(problem.dst[s.link]), s.partial) for s in kept)
+        seen: Counter[tuple[int, int]] = Counter()
+        useful = []
+        for s in kept:
+            u, w = int(problem.src[s.link]), int(problem.dst[s.link])
+            if s.partial:
+                if u in problem.chunks[s.chunk].ready or arrived[s.chunk, u, True]:
+                    useful.append(s)
+                continue
+            seen[s.chunk, w] += 1
+            most = leaving[s.chunk, w, False]
+            if w in problem.chunks[s.chunk].targets or (
+                most if problem.multicast[w] else seen[s.chunk, w] <= most
+            ):
+                useful.append(s)
+        if len(useful) == len(kept):
+            return kept
+        kept = useful
+
+
+def sends_of(work: CollectiveInstance, schedule: Schedule, tick: int, backward: bool) -> list[Send]:
+    """A schedule of the instance as sends, in ticks, of the problem that is searched.
+
+    Parameters
+    ----------
+    work : CollectiveInstance
+        The instance, or its time-reversed copy if `backward`.
+    """
+    from nestopt.collective.schedule import REDUCE
+
+    moved = [part for part in work.collective.parts if len(part.npus) > 1]
+    if len(moved) != len(work.collective.parts):
+        return []
+    starts = schedule.start_ps
+    if backward:
+        sizes = work.collective.chunk_sizes[schedule.chunk]
+        ends = starts.copy()
+        for size in set(sizes.tolist()):
+            same = sizes == size
+            ends[same] += work.transfer_ps(size)[schedule.link[same]]
+        starts = schedule.makespan_ps - ends
+    rows = zip(
+        schedule.chunk.tolist(), schedule.link.tolist(), starts.tolist(), schedule.phase.tolist()
+    )
+    return [Send(c, e, t // tick, p == REDUCE and not backward) for c, e, t, p in rows]
+
+
+def schedule_of(
+    work: CollectiveInstance,
+    sends: Sequence[Send],
+    tick: int,
+    backward: bool,
+    instance: CollectiveInstance,
+) -> Schedule:
+    """The schedule of the instance that sends in ticks stand for, every send as early as can be.
+
+    Parameters
+    ----------
+    work : CollectiveInstance
+        What was solved: the instance, or its time-reversed copy if `backward`.
+    sends : sequence of Send
+        Chunks by their index among the chunks that move.
+    """
+    from nestopt.collective.greedy_join import retime
+    from nestopt.collective.schedule import COPY, REDUCE, Schedule
+
+    problem = grid_problem(work, tick, round_up=True)
+    kept = pruned(problem, sends)
+    chunk = [problem.chunks[s.chunk].number for s in kept]
+    link = [s.link for s in kept]
+    phase = [REDUCE if s.partial else COPY for s in kept]
+    length = [int(problem.transfer[problem.chunks[s.chunk].size, s.link]) for s in kept]
+    start = [s.start * tick for s in kept]
+    # in the coarse times of the model, so that what a send waits for has arrived before it starts
+    makespan = max(((s.start + n) * tick for s, n in zip(kept, length)), default=0)
+    drafted = Schedule.of(chunk, link, start, makespan, phase)
+    forward = retime(work, drafted)
+    if not backward:
+        return forward
+    ends = forward.start_ps.copy()
+    sizes = work.collective.chunk_sizes[forward.chunk]
+    for size in set(sizes.tolist()):
+        same = sizes == size
+        ends[same] += work.transfer_ps(size)[forward.link[same]]
+    return Schedule.of(
+        forward.chunk,
+        forward.link,
+        forward.makespan_ps - ends,
+        forward.makespan_ps,
+        [REDUCE] * forward.num_sends,
+    )
