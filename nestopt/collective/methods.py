@@ -12,4 +12,14 @@ METHODS: dict[str, Method] = {
         "matching of links and chunks on a time-expanded network; any size",
         ("policy", "restarts", "effort", "store"),
     ),
+    "milp": Method(
+        "formulations.collective_solve:solve_milp",
+        "exact, on a time grid, by a MILP back-end; small networks",
+        ("symmetry", "incumbent", "bound", "tick"),
+    ),
+    "cpsat": Method(
+        "formulations.collective_solve:solve_cpsat",
+        "exact, by CP-SAT, on a time grid or with intervals; small networks",
+        ("model", "deterministic-time", "symmetry", "incumbent", "bound"),
+    ),
 }
