@@ -306,15 +306,17 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
 
 def _explain(result: Result) -> None:
     """Say why there is no solution."""
-    from nestopt.cli.output import quantity
+    from nestopt.cli.output import definitions, quantity
     from nestopt.result import Limit, Reason
 
     ended = result.termination
-    print(f"{result.instance.get('name', 'instance')}: {result.method}, {result.seconds:.1f} s")
+    print(
+        f"{result.instance.get('name', 'instance')}, by {result.method} in {result.seconds:.4g} s"
+    )
     if ended.reason is Reason.INFEASIBLE:
         print("INFEASIBLE: proved that no solution exists, because")
         for cause in result.infeasible_because or ("the method names no constraint",):
-            print(f"  {cause}")
+            definitions([("-", cause)])
         return
     causes = {
         Limit.TIME: "at the time limit",
