@@ -52,6 +52,7 @@ __all__ = ["Synthesis", "schedule_result", "solve", "synthesize"]
 STEPS_FROM = 100_000
 EFFORT_SECONDS = 0.5
 STRONG_BOUND_NODES = 64
+ROUTED_BOUND_NODES = 600
 
 
 @dataclass(slots=True)
@@ -76,14 +77,22 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         return schedule_result(
             instance, options, "greedy", begin, None, infeasible=separation.message
         )
-    bound = quick_bound(instance)
-    if instance.topology.num_nodes <= STRONG_BOUND_NODES:
-        from nestopt.collective.bounds import best_bound
-
-        strong = best_bound(instance, time_limit=2.0)
-        bound = strong if strong["value"] > bound["value"] else bound
+    bound = _bound(instance)
     synthesis = synthesize(instance, options, target=bound["value"], begin=begin)
     return schedule_result(instance, options, "greedy", begin, synthesis, bound=bound)
+
+
+def _bound(instance: CollectiveInstance) -> dict[str, Any]:
+    """A lower bound: the quick one, and better ones where they are quick too."""
+    bound = quick_bound(instance)
+    nodes = instance.topology.num_nodes
+    routed = all(part.pattern == "all-to-all" for part in instance.collective.parts)
+    if nodes <= STRONG_BOUND_NODES or (routed and nodes <= ROUTED_BOUND_NODES):
+        from nestopt.collective.bounds import best_bound
+
+        strong = best_bound(instance, time_limit=2.0 if nodes <= STRONG_BOUND_NODES else 10.0)
+        bound = strong if strong["value"] > bound["value"] else bound
+    return bound
 
 
 def schedule_result(

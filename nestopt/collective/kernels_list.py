@@ -145,7 +145,7 @@ def search_priorities(
     if len(link) == 0:
         return best
     unit = max(np.int64(transfer.mean()), np.int64(4))
-    kept_late = np.int64(2**62)
+    kept_late: Any = 2**62
     kept = priority.copy()
     now = np.empty_like(start)
     for _ in range(rounds):

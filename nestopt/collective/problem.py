@@ -1,19 +1,28 @@
-"""The collective problem: an instance is a topology, a collective and a latency model."""
+"""The collective problem: its instance, and its entry points for the command line and studies."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.collective import Collective
 from nestopt.collective.topology import Topology
-from nestopt.errors import InputError
+from nestopt.errors import CheckError, InputError, NestoptError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
+    from rich.console import Console
 
-__all__ = ["LATENCY_MODELS", "SCHEMA", "CollectiveInstance"]
+    from nestopt.collective.schedule import Schedule
+    from nestopt.collective.store import AnySchedule
+    from nestopt.options import SolveOptions
+    from nestopt.result import Result
+
+__all__ = ["LATENCY_MODELS", "PROBLEM", "SCHEMA", "CollectiveInstance", "CollectiveProblem"]
 
 SCHEMA = "nestopt.instance/1"
 LATENCY_MODELS = ("blocking", "pipelined")
@@ -99,6 +108,14 @@ class CollectiveInstance:
         for key in ("topology", "collective"):
             if key not in data:
                 raise InputError("is missing", file=file, field=key)
+        known = {"schema", "problem", "name", "topology", "collective", "latency"}
+        extra = sorted(set(data) - known)
+        if extra:
+            raise InputError(
+                "is unknown; expected name, topology, collective, latency",
+                file=file,
+                field=extra[0],
+            )
         topology = Topology.from_json(data["topology"], file=file)
         collective = Collective.from_json(data["collective"], file=file)
         try:
@@ -107,3 +124,152 @@ class CollectiveInstance:
             if file is None:
                 raise
             raise InputError(str(error), file=file) from error
+
+
+MOST_SIMULATED = 50_000_000
+
+
+class CollectiveProblem:
+    """The collective problem's entry points; see `nestopt.problem.Problem`.
+
+    Setting of an instance: ``latency``, ``blocking`` or ``pipelined``.
+    """
+
+    name = "collective"
+    settings: tuple[str, ...] = ("latency",)
+
+    def from_names(self, names: dict[str, str], settings: dict[str, str]) -> CollectiveInstance:
+        """The instance of two names; a name is a library entry or a file.
+
+        Raises
+        ------
+        UsageError
+            If a name or setting is unknown (with a suggestion).
+        InputError
+            If a file or a value is wrong.
+        """
+        from nestopt.io import read_json
+        from nestopt.registry import named
+
+        latency = settings.get("latency", "blocking")
+        if latency not in LATENCY_MODELS:
+            raise UsageError(f"--set latency={latency}: expected blocking or pipelined")
+        place, job = names["topology"], names["collective"]
+        topology: Topology = (
+            Topology.from_json(read_json(place), file=place)
+            if _is_file(place)
+            else named("topology", place)
+        )
+        collective: Collective = (
+            Collective.from_json(read_json(job), file=job)
+            if _is_file(job)
+            else named("collective", job).on(topology)
+        )
+        return CollectiveInstance(topology, collective, latency)
+
+    def from_json(self, data: Any, *, file: str | None = None) -> CollectiveInstance:
+        """The instance of a JSON object.
+
+        Raises
+        ------
+        InputError
+            Naming file, field, value and expectation.
+        """
+        return CollectiveInstance.from_json(data, file=file)
+
+    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
+        """Check a result independently: its schedule, its bound and what it claims.
+
+        Raises
+        ------
+        CheckError
+            If anything is wrong, with what and where.
+        """
+        from nestopt.collective.check_result import check_result
+
+        return check_result(result, directory=directory)
+
+    def bounds(self, instance: Any, options: SolveOptions) -> list[dict[str, Any]]:
+        """Lower bounds, each ``{"name", "value", "witness"}``, the best first."""
+        from nestopt.collective.bounds import all_bounds
+
+        return all_bounds(instance, options)
+
+    def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
+        """Event simulation of a result's schedule from the order of its sends alone."""
+        from nestopt.collective.simulate import simulate_schedule
+
+        instance = instance_of(result)
+        schedule = schedule_of(result, directory)
+        if schedule.num_sends > MOST_SIMULATED:
+            raise NestoptError(
+                f"{schedule.num_sends} sends are too many to simulate (at most {MOST_SIMULATED}); "
+                "the checker has no limit"
+            )
+        return simulate_schedule(instance, in_columns(instance, schedule))
+
+    def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
+        """Draw a result's schedule: links over time, and the topology with the load of its links.
+
+        Raises
+        ------
+        NestoptError
+            If there is no schedule, or too large a one.
+        """
+        from nestopt.collective.plot import plot_schedule
+
+        instance = instance_of(result)
+        schedule = schedule_of(result, directory)
+        if schedule.num_sends > MOST_SIMULATED:
+            raise NestoptError(f"{schedule.num_sends} sends are too many to draw")
+        plot_schedule(instance, in_columns(instance, schedule), target)
+
+    def describe(self, result: Result, console: Console) -> None:
+        """Print a result for people."""
+        from nestopt.collective.describe import describe
+
+        describe(result, console)
+
+
+PROBLEM = CollectiveProblem()
+
+
+def _is_file(value: str) -> bool:
+    return value.endswith(".json") or os.path.isfile(value)
+
+
+def instance_of(result: Result) -> CollectiveInstance:
+    """The instance that a result holds.
+
+    Raises
+    ------
+    CheckError
+        If it holds none.
+    """
+    if "data" not in result.instance:
+        raise CheckError("the result does not hold its instance")
+    return CollectiveInstance.from_json(result.instance["data"])
+
+
+def schedule_of(result: Result, directory: Path | None) -> AnySchedule:
+    """The schedule of a result, read from its side file where it has one.
+
+    Raises
+    ------
+    NestoptError
+        If it has no schedule, or a damaged one.
+    """
+    from nestopt.collective.store import load_solution
+
+    if result.solution is None:
+        raise NestoptError("the result has no schedule")
+    return load_solution(result.solution, directory=directory)
+
+
+def in_columns(instance: CollectiveInstance, schedule: AnySchedule) -> Schedule:
+    """A schedule as columns of sends, whichever form it has."""
+    from nestopt.collective.steps import StepSchedule
+
+    if isinstance(schedule, StepSchedule):
+        return schedule.to_schedule(instance.topology)
+    return schedule

@@ -32,8 +32,8 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
     -------
     dict
         ``closed_form`` and ``simulated`` (the makespan as the schedule gives it and as it is
-        simulated, picoseconds), ``relative_difference``, ``busiest_link`` (its share of the
-        simulated time during which it is occupied) and ``mean_utilization``.
+        simulated, picoseconds), ``relative_difference``, ``busiest_link_share`` and
+        ``mean_link_share`` (shares of the simulated time for which links are occupied).
 
     Raises
     ------
@@ -76,8 +76,8 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
         "closed_form": claimed,
         "simulated": int(makespan),
         "relative_difference": (int(makespan) - claimed) / max(claimed, 1),
-        "busiest_link": float(busy.max(initial=0.0) / whole),
-        "mean_utilization": float(busy.mean() / whole) if len(busy) else 0.0,
+        "busiest_link_share": float(busy.max(initial=0.0) / whole),
+        "mean_link_share": float(busy.mean() / whole) if len(busy) else 0.0,
     }
 
 

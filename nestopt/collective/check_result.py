@@ -1,0 +1,102 @@
+"""The independent check of a result: its schedule, its bound, and what it says of both."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from nestopt.collective.check import check_schedule
+from nestopt.collective.check_steps import check_steps
+from nestopt.collective.problem import instance_of, schedule_of
+from nestopt.collective.steps import StepSchedule
+from nestopt.errors import CheckError, InputError
+from nestopt.io import sha256_of
+from nestopt.result import Reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nestopt.collective.problem import CollectiveInstance
+    from nestopt.result import Result
+
+__all__ = ["check_result"]
+
+
+def check_result(result: Result, *, directory: Path | None = None) -> list[str]:
+    """Check a result; one line for each thing verified.
+
+    Raises
+    ------
+    CheckError
+        If anything is wrong, with what and where.
+    """
+    try:
+        instance = instance_of(result)
+    except InputError as error:
+        raise CheckError(f"instance: {error}") from error
+    if "sha256" in result.instance:
+        found = sha256_of(result.instance["data"])
+        if found != result.instance["sha256"]:
+            raise CheckError(f"instance: sha256 is {found}, not {result.instance['sha256']}")
+    lines = []
+    if result.solution is not None:
+        lines += _check_solution(instance, result, directory)
+    elif result.objective is not None:
+        raise CheckError(f"objective {result.objective} without a schedule")
+    if result.termination.reason is Reason.INFEASIBLE:
+        lines.append(_check_infeasible(instance))
+    elif math.isfinite(result.bound) and result.bound > 0:
+        lines += _check_bound(instance, result)
+    return lines
+
+
+def _check_solution(
+    instance: CollectiveInstance, result: Result, directory: Path | None
+) -> list[str]:
+    assert result.solution is not None
+    try:
+        schedule = schedule_of(result, directory)
+    except InputError as error:
+        raise CheckError(f"schedule: {error}") from error
+    if isinstance(schedule, StepSchedule):
+        lines = check_steps(instance, schedule, threads=min(os.cpu_count() or 1, 8))
+    else:
+        unicast = bool(result.solution.get("unicast", False))
+        lines = check_schedule(instance, schedule, allow_redundant=unicast)
+    if result.objective != schedule.makespan_ps:
+        raise CheckError(
+            f"objective {result.objective}; the schedule's makespan is {schedule.makespan_ps} ps"
+        )
+    lines.append("the objective is the makespan")
+    return lines
+
+
+def _check_infeasible(instance: CollectiveInstance) -> str:
+    """Look for a path between every two NPUs that must exchange a chunk, by union of sets."""
+    from nestopt.collective.connectivity import find_separation
+
+    separation = find_separation(instance)
+    if separation is None:
+        raise CheckError("said to be infeasible, but every chunk can reach its destination")
+    return f"infeasible: {separation.message}"
+
+
+def _check_bound(instance: CollectiveInstance, result: Result) -> list[str]:
+    if result.objective is not None and result.bound > result.objective:
+        raise CheckError(f"bound {result.bound} above the objective {result.objective}")
+    if result.termination.reason is Reason.OPTIMAL and result.bound != result.objective:
+        raise CheckError(f"said to be optimal, with bound {result.bound} and {result.objective}")
+    if result.witness is None or result.witness.get("kind") not in (
+        "cut",
+        "distance",
+        "prices",
+        "trivial",
+    ):
+        return [f"the bound, {result.bound} ps, has no witness that can be checked"]
+    from nestopt.collective.bounds import verify_witness
+
+    proved = verify_witness(instance, result.witness)
+    if proved < result.bound:
+        raise CheckError(f"bound {result.bound}; its witness proves {proved} ps only")
+    return [f"the bound's witness proves {proved} ps"]
