@@ -14,10 +14,9 @@ from instances import heterogeneity, trees
 from instances.options import Options, split_name
 from instances.spec import parse_spec
 from nestopt.errors import UsageError, unknown_name
-from nestopt.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from instances.network import Network
     from nestopt.placement.cluster import Cluster
@@ -167,18 +166,22 @@ def generate_workload(spec: str, options: Options | None = None) -> Generated:
 
 
 def generate_instance(
-    spec: str, options: Options | None = None, *, tenants: str | None = None
+    spec: str,
+    options: Options | None = None,
+    *,
+    tenants: str | None = None,
+    latency: str = "blocking",
 ) -> Generated:
-    """A whole instance, ``WORKLOAD@CLUSTER`` or ``PATTERN@TOPOLOGY``.
+    """A whole instance, ``WORKLOAD@CLUSTER`` or ``COLLECTIVE@TOPOLOGY``.
 
-    The options apply to the cluster or the topology, the seed also to a random workload. A pattern
-    is ``all-gather[:chunk=1MB,chunks=1,root=0,latency=blocking]``; the root counts the NPUs of its
-    group that are left.
+    The options apply to the cluster or the topology, the seed also to a random workload.
 
     Parameters
     ----------
     tenants : str, optional
-        Groups of NPUs (`instances.tenants`) that run the pattern at the same time.
+        Groups of NPUs (`instances.tenants`) that run the collective at the same time.
+    latency : str
+        Of collectives: ``"blocking"`` or ``"pipelined"``.
 
     Raises
     ------
@@ -192,9 +195,9 @@ def generate_instance(
     chosen = options or Options()
     job, at, place = spec.partition("@")
     if not at or not job or not place:
-        raise UsageError(f"{spec!r}; expected WORKLOAD@CLUSTER or PATTERN@TOPOLOGY")
-    if parse_spec(job).family in PATTERNS:
-        return _collective(job, place, chosen, tenants)
+        raise UsageError(f"{spec!r}; expected WORKLOAD@CLUSTER or COLLECTIVE@TOPOLOGY")
+    if parse_spec(job.partition(";")[0]).family in PATTERNS:
+        return _collective(job, place, chosen, tenants, latency)
     if tenants is not None:
         raise UsageError("--tenants goes with a collective")
     from nestopt.placement.problem import PlacementInstance
@@ -205,43 +208,26 @@ def generate_instance(
     return Generated(PlacementInstance(workload, cluster).to_json(), notes)
 
 
-def _collective(job: str, place: str, options: Options, tenants: str | None) -> Generated:
+def _collective(
+    job: str, place: str, options: Options, tenants: str | None, latency: str
+) -> Generated:
+    from instances.collectives import by_name
     from instances.streams import stream
     from instances.tenants import tenant_groups
-    from nestopt.collective.collective import ROOTED, Collective
     from nestopt.collective.problem import CollectiveInstance
 
     network, notes = _network(place, options)
-    spec = parse_spec(job)
-    size = parse_bytes(spec.option("chunk") or "1MB", f"{job}: chunk")
-    if size != int(size) or size < 1:
-        raise spec.error(f"a chunk of {size:g} bytes; expected a positive whole number")
-    chunks = spec.option_integer("chunks", 1)
-    npus = network.npus.tolist()
-    groups: Sequence[Sequence[int]] = [npus]
+    spec = by_name(job)
     if tenants is not None:
-        groups = tenant_groups(npus, tenants, stream(options.seed, "tenants"))
-        notes["tenants"] = [list(group) for group in groups]
-    root = spec.option_integer("root", 0, minimum=0)
-    rooted = spec.family in ROOTED
-    if not rooted and spec.option("root") is not None:
-        raise spec.error(f"{spec.family} has no root")
-    if root >= min(len(group) for group in groups):
-        raise spec.error(f"root={root}; the smallest group has {min(map(len, groups))} NPUs")
-    latency = spec.choice("latency", ("blocking", "pipelined"), "blocking")
-    spec.finish()
-    collective = Collective.together(
-        *(
-            Collective.of(
-                spec.family,
-                group,
-                chunk_size=int(size),
-                chunks_per_npu=chunks,
-                root=group[root] if rooted else None,
-            )
-            for group in groups
-        ),
-        name=job if tenants is None else f"{job} ({tenants})",
-    )
-    instance = CollectiveInstance(network.topology(), collective, latency)
+        if any(part.npus is not None for part in spec.jobs):
+            raise UsageError(f"{job} names its NPUs; --tenants cannot share them out")
+        positions = range(len(network.npus))
+        groups = tenant_groups(positions, tenants, stream(options.seed, "tenants"))
+        notes["tenants"] = [[int(network.npus[i]) for i in group] for group in groups]
+        parts = tuple(
+            replace(part, npus="+".join(map(str, group))) for group in groups for part in spec.jobs
+        )
+        spec = replace(spec, name=f"{job} ({tenants})", jobs=parts)
+    topology = network.topology()
+    instance = CollectiveInstance(topology, spec.on(topology), latency)
     return Generated(instance.to_json(), notes)

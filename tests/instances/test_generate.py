@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from instances.catalog import resolve
-from instances.generate import KINDS, generate
+from instances.generate import KINDS, generate, generate_instance
 from instances.options import Options, split_name
 from instances.topologies import by_name
 from nestopt.collective.problem import CollectiveInstance
@@ -70,7 +70,7 @@ def test_digest_is_the_recorded_one() -> None:
     assert hashlib.sha256(text.encode()).hexdigest() == RECORDED
 
 
-RECORDED = "4a4642b7f1984adbabb3d57c754fec2259e19c91b998f532725f0aa290d40e6d"
+RECORDED = "3e8688f2206fe2347886595a7b4455f212f77fdb85e5c1b613b36aabe053c338"
 
 
 @pytest.mark.parametrize("kind, spec, options", CASES)
@@ -139,7 +139,7 @@ def test_switches_are_no_members() -> None:
         ("instance", "all-gather", Options(), UsageError, "expected WORKLOAD@CLUSTER"),
         ("instance", "all-gathr@ring:4", Options(), UsageError, "unknown workload"),
         ("instance", "all-gather:root=1@ring:4", Options(), InputError, "has no root"),
-        ("instance", "broadcast:root=4@ring:4", Options(), InputError, "the smallest group has 4"),
+        ("instance", "broadcast:root=4@ring:4", Options(), InputError, "the group has 4"),
         ("instance", "all-gather:chunk=0.5B@ring:4", Options(), InputError, "positive whole"),
         ("topology", "ring:4+fail-rates:rsc1,days=3", Options(fail_rates="rsc2", days=1.0),
          UsageError, "given twice"),
@@ -162,6 +162,17 @@ def test_tenants_need_a_collective() -> None:
         generate("topology", "ring:4", tenants="random:2")
     with pytest.raises(UsageError, match="goes with a collective"):
         generate("instance", "random-chain:4@tree:4", tenants="random:2")
+    with pytest.raises(UsageError, match="names its NPUs"):
+        generate("instance", "all-gather:npus=half@ring:8", tenants="random:2")
+
+
+def test_several_collectives_and_pipelined_latency() -> None:
+    made = generate_instance("all-gather:npus=0-3;scatter:npus=4-7@ring:8", latency="pipelined")
+    assert [part["pattern"] for part in made.data["collective"]["parts"]] == [
+        "all-gather",
+        "scatter",
+    ]
+    assert made.data["latency"] == "pipelined"
 
 
 def test_options_and_suffix_are_the_same_thing() -> None:
