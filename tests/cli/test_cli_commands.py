@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,13 +209,15 @@ print([name for name in {heavy.split()!r} if name in sys.modules])
 
 
 def test_help_takes_less_than_three_tenths_of_a_second() -> None:
-    seconds = []
-    for _ in range(5):
-        started = time.perf_counter()
+    def cpu_seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
             [sys.executable, "-c", "from nestopt.cli import main; main(['--help'])"],
             capture_output=True,
             check=True,
         )
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.3
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # CPU time, since the machine may be busy with other tests
+    assert min(cpu_seconds() for _ in range(5)) < 0.3
