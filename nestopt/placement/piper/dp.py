@@ -80,7 +80,7 @@ def solve_dp(problem: PiperProblem, options: SolveOptions) -> Result:
     elif plan:
         ended = Termination(Reason.OPTIMAL)
     else:
-        ended = Termination(Reason.INFEASIBLE)
+        ended, bound = Termination(Reason.INFEASIBLE), math.inf
         reasons = infeasible_reasons(problem)
     seconds = time.perf_counter() - started
     stats = {"ideals": len(costs.lattice), "shapes": len(shapes)}
