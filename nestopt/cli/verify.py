@@ -57,9 +57,7 @@ def verify(result: Result, directory: Path | None = None) -> list[str]:
     from nestopt.problem import get_problem
 
     lines = _agrees_with_itself(result)
-    if result.solution is not None or result.witness is not None:
-        lines += get_problem(result.problem).check(result, directory=directory)
-    return lines
+    return lines + get_problem(result.problem).check(result, directory=directory)
 
 
 def _agrees_with_itself(result: Result) -> list[str]:
@@ -73,7 +71,7 @@ def _agrees_with_itself(result: Result) -> list[str]:
         raise CheckError(f"termination {reason.value} but the result {has} solution")
     if solved != (result.objective is not None):
         raise CheckError(f"termination {reason.value} with objective {result.objective!r}")
-    lines = [f"termination: {reason.value}, as the solution says"]
+    lines = [f"termination: {reason.value}, {'with' if solved else 'without'} a solution"]
     if math.isnan(result.bound):
         raise CheckError("bound: NaN is no bound")
     if result.objective is not None:
