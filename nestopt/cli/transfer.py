@@ -16,7 +16,7 @@ __all__ = ["export_file", "import_file"]
 
 SCHEMA = "nestopt.import/1"
 FORMS = ("topology", "cluster")
-MAXLOAD = "dnn-partitioning"
+JOBS = ("dnn-partitioning", "piper")
 
 
 def import_file(
@@ -25,7 +25,7 @@ def import_file(
         typer.Argument(
             metavar="FORMAT",
             help="nvidia-smi, nccl, astra-sim, simai, ns3, taccl, sccl, teccl, slurm, topograph, "
-            "graphml or dnn-partitioning.",
+            "graphml, dnn-partitioning or piper.",
         ),
     ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to read.")],
@@ -93,10 +93,10 @@ def import_file(
     target = writable("--output", output, (".json",))
     settings = parse_settings(setting)
     complaints: tuple[str, ...] = ()
-    if format_name == MAXLOAD:
+    if format_name in JOBS:
         if settings or form != FORMS[0]:
-            raise UsageError(f"{MAXLOAD} takes neither --set nor --as")
-        data, summary = _read_maxload(file)
+            raise UsageError(f"{format_name} takes neither --set nor --as")
+        data, summary = _read_job(format_name, file)
     else:
         network, complaints = _read_network(format_name, file, settings, strict=strict)
         summary = _totals(network)
@@ -167,7 +167,7 @@ def _read_network(
     from instances.readers import FORMATS, read
 
     if format_name not in FORMATS:
-        raise unknown_name("format", format_name, (*FORMATS, MAXLOAD))
+        raise unknown_name("format", format_name, (*FORMATS, *JOBS))
     for key in settings:
         if key not in FORMATS[format_name].settings:
             raise unknown_name(f"setting of {format_name}", key, FORMATS[format_name].settings)
@@ -175,15 +175,21 @@ def _read_network(
     return reading.network, reading.complaints
 
 
-def _read_maxload(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_job(format_name: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An instance of one of the published partitioning problems."""
+    if format_name == "piper":
+        from instances.readers.piper import read_piper
+
+        planning = read_piper(file)
+        return planning.to_json(), {"layers": len(planning.layers), "devices": planning.devices}
     from instances.readers.dnn_partitioning import read_dnn_partitioning
 
-    problem = read_dnn_partitioning(file)
-    return problem.to_json(), {
-        "operators": len(problem.operators),
-        "edges": len(problem.edges),
-        "accelerators": problem.accelerators,
-        "cpus": problem.cpus,
+    partitioning = read_dnn_partitioning(file)
+    return partitioning.to_json(), {
+        "operators": len(partitioning.operators),
+        "edges": len(partitioning.edges),
+        "accelerators": partitioning.accelerators,
+        "cpus": partitioning.cpus,
     }
 
 
