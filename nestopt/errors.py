@@ -52,5 +52,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"
     else:
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        hint = f"known: {shown}"
+        hint = f"known: {shown or 'none'}"
     return UsageError(f"unknown {kind} {name!r}; {hint}")

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import UsageError, unknown_name
+from nestopt.errors import InputError, UsageError, unknown_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from instances.network import Network
 
 __all__ = ["export_file", "import_file"]
 
 SCHEMA = "nestopt.import/1"
 FORMS = ("topology", "cluster")
-JOBS = ("dnn-partitioning", "piper")
+JOBS = {"dnn-partitioning": (), "piper": ("devices", "memory", "bandwidth", "micro-batches")}
 
 
 def import_file(
@@ -75,6 +77,7 @@ def import_file(
           --set nic=50GB/s --set uplink=400GB/s -o pod.json
       nestopt import graphml net.graphml --as cluster --device h100 -o c.json
       nestopt import dnn-partitioning bert24_inference.json -o bert24.json
+      nestopt import piper bert32a100.json --set devices=8 -o bert32.json
 
     \b
     Exit status:
@@ -94,9 +97,10 @@ def import_file(
     settings = parse_settings(setting)
     complaints: tuple[str, ...] = ()
     if format_name in JOBS:
-        if settings or form != FORMS[0]:
-            raise UsageError(f"{format_name} takes neither --set nor --as")
-        data, summary = _read_job(format_name, file)
+        if form != FORMS[0]:
+            raise UsageError(f"{format_name} holds no network for --as")
+        _refuse_unknown(format_name, settings, JOBS[format_name])
+        data, summary = _read_job(format_name, file, settings)
     else:
         network, complaints = _read_network(format_name, file, settings, strict=strict)
         summary = _totals(network)
@@ -168,20 +172,38 @@ def _read_network(
 
     if format_name not in FORMATS:
         raise unknown_name("format", format_name, (*FORMATS, *JOBS))
-    for key in settings:
-        if key not in FORMATS[format_name].settings:
-            raise unknown_name(f"setting of {format_name}", key, FORMATS[format_name].settings)
+    _refuse_unknown(format_name, settings, FORMATS[format_name].settings)
     reading = read(format_name, file, settings, strict=strict)
     return reading.network, reading.complaints
 
 
-def _read_job(format_name: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _refuse_unknown(format_name: str, settings: dict[str, str], known: Sequence[str]) -> None:
+    for key in settings:
+        if key not in known:
+            raise unknown_name(f"setting of {format_name}", key, known)
+
+
+def _read_job(
+    format_name: str, file: str, settings: dict[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """An instance of one of the published partitioning problems."""
     if format_name == "piper":
         from instances.readers.piper import read_piper
+        from nestopt.units import parse_bandwidth, parse_bytes
 
-        planning = read_piper(file)
-        return planning.to_json(), {"layers": len(planning.layers), "devices": planning.devices}
+        memory, bandwidth = settings.get("memory"), settings.get("bandwidth")
+        planning = read_piper(
+            file,
+            devices=_count(settings, "devices"),
+            memory=None if memory is None else parse_bytes(memory, "--set memory"),
+            bandwidth=None if bandwidth is None else parse_bandwidth(bandwidth, "--set bandwidth"),
+            micro_batches=_count(settings, "micro-batches"),
+        )
+        return planning.to_json(), {
+            "layers": len(planning.layers),
+            "devices": planning.devices,
+            "micro_batches": planning.micro_batches,
+        }
     from instances.readers.dnn_partitioning import read_dnn_partitioning
 
     partitioning = read_dnn_partitioning(file)
@@ -191,6 +213,15 @@ def _read_job(format_name: str, file: str) -> tuple[dict[str, Any], dict[str, An
         "accelerators": partitioning.accelerators,
         "cpus": partitioning.cpus,
     }
+
+
+def _count(settings: dict[str, str], key: str) -> int | None:
+    text = settings.get(key)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{text!r}; expected a positive integer", field=f"--set {key}")
+    return int(text)
 
 
 def _cluster(network: Network, device: str) -> dict[str, Any]:
