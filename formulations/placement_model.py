@@ -1,0 +1,131 @@
+"""What the two placement models share: how a solution is read back into a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nestopt.placement.cost import config_of
+from nestopt.placement.plan import Plan, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from formulations.adapters import Outcome
+    from formulations.placement_data import PlacementData
+    from formulations.placement_scenario import ScenarioData
+
+__all__ = ["PlacementModel", "StageChoice"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """A stage as a model's solution has it.
+
+    Attributes
+    ----------
+    position : int
+        0 for the last stage.
+    operators : tuple of int
+    config, types : int
+        Numbers of the configuration and of the type set.
+    cells : tuple of int
+        Cell of every role.
+    devices : tuple of int
+        Device of every role in the structured space, else empty.
+    """
+
+    position: int
+    operators: tuple[int, ...]
+    config: int
+    types: int
+    cells: tuple[int, ...]
+    devices: tuple[int, ...]
+
+
+class PlacementModel:
+    """Base of the two models: the choices, by the same keys in both.
+
+    Attributes
+    ----------
+    use : dict of int
+        By position: whether there is a stage.
+    late : dict of (int, int)
+        By operator and position: whether the operator lies in a stage up to the position.
+    config : dict of (int, int)
+        By position and configuration.
+    role : dict of (int, int, int, int)
+        By position, grid, role and cell: whether the stage has the grid and the role's device is
+        of the cell.
+    place : dict of (int, int, int)
+        By position, grid and place; empty in the general space.
+    types : dict of (int, int)
+        By position and type set.
+    """
+
+    scenario: ScenarioData
+    data: PlacementData
+    use: dict[int, Any]
+    late: dict[tuple[int, int], Any]
+    config: dict[tuple[int, int], Any]
+    role: dict[tuple[int, int, int, int], Any]
+    place: dict[tuple[int, int, int], Any]
+    types: dict[tuple[int, int], Any]
+
+    def stages(self, outcome: Outcome) -> list[StageChoice]:
+        """The stages of the incumbent, first to last."""
+
+        def chosen(table: dict[Any, Any], *start: int) -> tuple[int, ...]:
+            return next(k for k, x in table.items() if k[: len(start)] == start and value(x))
+
+        def value(variable: Any) -> bool:
+            return int(outcome.value(variable)) == 1
+
+        position_of = {
+            o: sum(not value(x) for (v, _), x in self.late.items() if v == o)
+            for o in range(self.data.workload.num_operators)
+        }
+        found = []
+        for p in sorted((p for p, x in self.use.items() if value(x)), reverse=True):
+            (_, c), (_, types) = chosen(self.config, p), chosen(self.types, p)
+            grid = self.scenario.configs[c].grid
+            devices: tuple[int, ...] = ()
+            if self.place:
+                place = chosen(self.place, p, grid.index)[-1]
+                devices = self.scenario.places[grid.index][place].devices
+            found.append(
+                StageChoice(
+                    p,
+                    tuple(o for o, q in position_of.items() if q == p),
+                    c,
+                    types,
+                    tuple(chosen(self.role, p, grid.index, i)[-1] for i in range(grid.roles)),
+                    devices,
+                )
+            )
+        return found
+
+    def plan(self, stages: Sequence[StageChoice]) -> Plan:
+        """The plan of stages; which of a cell's devices a role gets does not matter."""
+        free = {cell.index: list(cell.devices) for cell in self.data.cells}
+        settings = self.data.settings
+        done = []
+        for stage in stages:
+            config = self.scenario.configs[stage.config]
+            devices = stage.devices or [free[cell].pop(0) for cell in stage.cells]
+            done.append(
+                Stage(
+                    stage.operators,
+                    config_of(config.grid.grid, config.mode),
+                    np.array(devices, dtype=np.int64).reshape(self.scenario.replicas, -1),
+                )
+            )
+        return Plan(
+            tuple(done),
+            self.scenario.replicas,
+            self.scenario.microbatch,
+            settings.schedule,
+            settings.chunks,
+        )
