@@ -19,6 +19,7 @@ from nestopt.cli.rank4d import rank4d
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.transfer import export_file, import_file
+from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
 from nestopt.errors import NestoptError
 
@@ -85,6 +86,7 @@ _COMMANDS = (
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (plot, "plot", "Draw a plan or a schedule."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
+    (validate, "validate", "Compare predictions with measured training runs."),
     (generate, "generate", "Generate a topology, cluster, workload or instance."),
     (import_file, "import", "Read a file of another tool."),
     (export_file, "export", "Write a topology for another tool."),
