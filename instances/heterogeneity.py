@@ -12,8 +12,9 @@ A recipe is text like a network's name:
 =============================  =====================================================================
 
 ``per=link`` draws for each direction by itself; ``of=latency`` multiplies the latency instead (the
-tier recipe too); ``degraded`` takes ``what=npu`` to degrade all links of COUNT NPUs. Bandwidths are
-rounded to 1 MB/s and latencies to 1 ns, which also makes them the same on every machine.
+tier recipe too); ``degraded`` takes ``what=npu`` to degrade all links of COUNT NPUs. Bandwidths
+with a drawn factor are rounded to 1 MB/s and latencies to 1 ns, which also makes them the same on
+every machine; with a fraction that the recipe states they are rounded to 1 byte/s and 1 ps.
 """
 
 from __future__ import annotations
@@ -92,19 +93,14 @@ def apply_heterogeneity(network: Network, recipe: str, rng: np.random.Generator)
 
 
 def _scaled(network: Network, factors: list[Fraction | float], what: str) -> Network:
+    """Multiplied values; drawn factors round to the grain, given fractions to the last unit."""
     old = network.bandwidth if what == "bandwidth" else network.alpha_ps
-    grain = _GRAIN[what]
-    new = np.array(
-        [
-            value
-            if factor == 1
-            else max(grain, round(value * factor / grain) * grain)
-            if value
-            else 0
-            for value, factor in zip(old.tolist(), factors)
-        ],
-        dtype=np.int64,
-    )
+
+    def scaled(value: int, factor: Fraction | float) -> int:
+        grain = 1 if isinstance(factor, Fraction) else _GRAIN[what]
+        return max(grain, round(value * factor / grain) * grain) if value else 0
+
+    new = np.array([scaled(v, f) for v, f in zip(old.tolist(), factors)], dtype=np.int64)
     if what == "bandwidth":
         return replace(network, bandwidth=new)
     return replace(network, alpha_ps=new)
@@ -184,7 +180,7 @@ def _group_factors(
     if kind not in network.groups:
         known = ", ".join(sorted(network.groups)) or "none"
         raise spec.error(f"{network.name} has no groups of kind {kind!r}; it has {known}")
-    factors: list[Fraction | float] = [1.0] * network.num_links
+    factors: list[Fraction | float] = [Fraction(1)] * network.num_links
     for group, uniform in zip(network.groups[kind], rng.random(len(network.groups[kind])).tolist()):
         members = set(group)
         factor = log_uniform(low, high, uniform)

@@ -30,6 +30,7 @@ class _EntryFile(BaseModel):
     objective: str | None = None
     space: str = "structured"
     set: dict[str, str] = {}
+    tenants: str | None = None
     known: float | int | None = None
 
 
@@ -52,6 +53,8 @@ class Entry:
         As in `nestopt.options.SolveOptions`.
     set : dict
         Settings that belong to the instance: the space of plans.
+    tenants : str or None
+        Groups that run the collective at once (`instances.tenants`).
     known : float or int or None
         The proved optimum, where it was published (seconds, or picoseconds).
     """
@@ -64,6 +67,7 @@ class Entry:
     objective: str
     space: str
     set: dict[str, str]
+    tenants: str | None = None
     known: float | int | None = None
 
 
@@ -90,6 +94,7 @@ def entries() -> dict[str, Entry]:
                 model.objective or objective,
                 model.space,
                 dict(model.set),
+                model.tenants,
                 model.known,
             )
     return found
@@ -114,7 +119,7 @@ def load(name: str) -> Instance:
     from instances.generate import generate_instance
 
     found = entry(name)
-    data = generate_instance(found.instance).data
+    data = generate_instance(found.instance, tenants=found.tenants).data
     if found.problem == "collective":
         from nestopt.collective.problem import CollectiveInstance
 

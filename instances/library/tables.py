@@ -49,6 +49,7 @@ def show(name: str, archive: Archive | None = None) -> dict[str, Any]:
         "objective": found.objective,
         "space": found.space,
         "set": found.set,
+        "tenants": found.tenants,
         "methods": list(found.methods),
         "source": found.source,
         "published_optimum": found.known,

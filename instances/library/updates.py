@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_stored", "entry_of", "solve_entry", "update", "verify"]
 
-KEEP_BYTES = 100_000
+KEEP_BYTES = 50_000
 
 
 def entry_of(result: Result, archive: Archive) -> Entry:
