@@ -12,13 +12,19 @@ import pytest
 
 import nestopt as package
 from nestopt.cli.app import app
+from nestopt.cli.library import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 NAMES = ("--workload", "w", "--cluster", "c")
-COMMANDS = sorted(str(row.name) for row in app.registered_commands)
+PAGES = [
+    (),
+    *((str(row.name),) for row in app.registered_commands),
+    ("library",),
+    *(("library", str(row.name)) for row in library.registered_commands),
+]
 
 
 @pytest.fixture
@@ -174,7 +180,7 @@ def test_show_versions(nestopt: Callable) -> None:
     assert nestopt("--version").out == f"nestopt {package.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize("words", PAGES, ids=" ".join)
 def test_help_is_a_page_of_80_columns(
     nestopt: Callable, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
