@@ -52,15 +52,30 @@ class _Columns(_Strict):
     bandwidth: int | list[int]
 
 
-class _Topology(_Strict):
+class _Network(_Strict):
     schema_: Literal["nestopt.topology/1"] = Field(alias="schema")
     name: str = "topology"
-    nodes: int | list[_Node]
-    names: list[str] = []
     switches: list[int] = []
     multicast: list[int] = []
     reduce: list[int] = []
-    links: _Columns | list[_Link]
+
+
+class _ByColumns(_Network):
+    nodes: int
+    names: list[str] = []
+    links: _Columns
+
+
+class _ByNumber(_Network):
+    nodes: int
+    links: list[_Link]
+
+
+class _ByName(_Strict):
+    schema_: Literal["nestopt.topology/1"] = Field(alias="schema")
+    name: str = "topology"
+    nodes: list[_Node]
+    links: list[_Link]
 
 
 class _Range(_Strict):
@@ -99,19 +114,24 @@ def _at(file: str | None, field: str, build: Callable[[], Any]) -> Any:
 def topology_from_json(data: Any, *, file: str | None = None) -> Topology:
     """`Topology.from_json`: see there."""
     _expect_schema(data, TOPOLOGY_SCHEMA, file)
-    model = validate_model(_Topology, data, file=file)
-    if isinstance(model.links, list):
-        return _from_objects(model, model.links, file)
-    if not isinstance(model.nodes, int):
-        raise InputError(
-            "links as columns need 'nodes' as a number of nodes", file=file, field="nodes"
-        )
-    return _from_columns(model, model.nodes, model.links, file)
+    # the form is told apart first, so that an error speaks of that form alone
+    if isinstance(data.get("links"), dict):
+        return _from_columns(validate_model(_ByColumns, data, file=file), file)
+    if isinstance(data.get("nodes"), list):
+        named = validate_model(_ByName, data, file=file)
+        return _from_objects(named.name, named.nodes, named.links, file)
+    model = validate_model(_ByNumber, data, file=file)
+    nodes = [_Node(id=str(node)) for node in range(model.nodes)]
+    for key in ("switches", "multicast", "reduce"):
+        for node in getattr(model, key):
+            if not 0 <= node < len(nodes):
+                raise InputError(f"{node} is an unknown node", file=file, field=key)
+            setattr(nodes[node], "switch" if key == "switches" else key, True)
+    return _from_objects(model.name, nodes, model.links, file)
 
 
-def _from_columns(
-    model: _Topology, num_nodes: int, columns: _Columns, file: str | None
-) -> Topology:
+def _from_columns(model: _ByColumns, file: str | None) -> Topology:
+    columns, num_nodes = model.links, model.nodes
     count = len(columns.src)
 
     def column(values: int | list[int]) -> list[int]:
@@ -135,16 +155,7 @@ def _from_columns(
     return topology
 
 
-def _from_objects(model: _Topology, links: list[_Link], file: str | None) -> Topology:
-    nodes = model.nodes
-    if isinstance(nodes, int):
-        nodes = [_Node(id=str(node)) for node in range(nodes)]
-        for node in model.switches:
-            if not 0 <= node < len(nodes):
-                raise InputError(f"{node} is an unknown node", file=file, field="switches")
-            nodes[node].switch = True
-            nodes[node].multicast = node in model.multicast
-            nodes[node].reduce = node in model.reduce
+def _from_objects(name: str, nodes: list[_Node], links: list[_Link], file: str | None) -> Topology:
     index: dict[str, int] = {}
     for position, each in enumerate(nodes):
         if index.setdefault(str(each.id), position) != position:
@@ -184,7 +195,7 @@ def _from_objects(model: _Topology, links: list[_Link], file: str | None) -> Top
 
     def build() -> Topology:
         return Topology.from_links(
-            model.name,
+            name,
             len(nodes),
             rows,
             switches=[v for v, node in enumerate(nodes) if node.switch],

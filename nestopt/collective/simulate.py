@@ -114,9 +114,9 @@ def _needs(
         turn[k][rows] = _rank(source[rows], start[rows]) + 1
     begins = collective.source[schedule.chunk] == node
     copies = np.where(topology.multicast[node], 1, turn[0])
-    copies = np.where(kind | begins | (came[0] == 0), 0, copies)
-    partial = np.where(topology.reduces[node], came[1], np.minimum(turn[1], came[1]))
     copied_sum = collective.reduction[schedule.chunk] & ~kind & (came[0] == 0)
+    copies = np.where(kind | begins | copied_sum, 0, copies)
+    partial = np.where(topology.reduces[node], came[1], np.minimum(turn[1], came[1]))
     return copies, np.where(kind | copied_sum, partial, 0)
 
 
