@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nestopt.placement.maxload.model import MaxLoadProblem, Stage
     from nestopt.result import Result
 
-__all__ = ["MaxLoadData", "finish", "impossible", "prepare"]
+__all__ = ["MaxLoadData", "finish", "impossible", "prepare", "scaled_progress"]
 
 _SLACK = 1e-9
 
@@ -98,6 +98,20 @@ def prepare(problem: MaxLoadProblem, options: SolveOptions) -> MaxLoadData:
         where,
         frozenset(cpus),
     )
+
+
+def scaled_progress(
+    options: SolveOptions, scale: float
+) -> Callable[[float, float | None, float, str], Any] | None:
+    """The run's progress report, for a model that counts in units of `scale` seconds."""
+    report = options.progress
+    if report is None:
+        return None
+
+    def scaled(seconds: float, objective: float | None, bound: float, note: str) -> None:
+        report(seconds, None if objective is None else objective * scale, bound * scale, note)
+
+    return scaled
 
 
 def impossible(data: MaxLoadData, options: SolveOptions, method: str) -> Result | None:

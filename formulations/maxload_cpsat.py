@@ -12,7 +12,7 @@ import time
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from formulations.maxload_common import finish, impossible, prepare
+from formulations.maxload_common import finish, impossible, prepare, scaled_progress
 from nestopt.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
         rel_gap=options.rel_gap,
         warm_start=model.start() if data.start else None,
         write_model=options.write_model,
-        progress=options.progress,
+        progress=scaled_progress(options, model.tick),
     )
     return finish(
         data,
@@ -122,23 +122,28 @@ class MaxLoadCpsat:
                 for s in range(self.data.first[v], self.data.last[v] + 1)
                 if (v, s) in table
             ]
-            self.model.add_exactly_one(place for _, place in places)
-            self.model.add(stage == sum(s * place for s, place in places))
+            self.model.add_exactly_one(place for _, place in places).with_name(f"assignment_{v}")
+            number = sum(s * place for s, place in places)
+            self.model.add(stage == number).with_name(f"assignment_stage_{v}")
 
     def add_order(self) -> None:
         """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
         for u, v, gap in self.data.gaps:
-            self.model.add(self.stage[v] >= self.stage[u] + gap)
+            later = self.model.add(self.stage[v] >= self.stage[u] + gap)
+            later.with_name(f"order_{u}_{v}")
 
     def add_device_kinds(self) -> None:
         """As many stages are CPUs as there are CPUs; a stage is of one kind."""
         if not self.kind:
             return
-        self.model.add(sum(self.kind) == self.data.problem.cpus)
-        for (_, s), chosen in self.cpu.items():
-            self.model.add_implication(chosen, self.kind[s])
-        for (_, s), chosen in self.accelerator.items():
-            self.model.add_implication(chosen, ~self.kind[s])
+        kinds = self.model.add(sum(self.kind) == self.data.problem.cpus)
+        kinds.with_name("device_kinds")
+        for (v, s), chosen in self.cpu.items():
+            implied = self.model.add_implication(chosen, self.kind[s])
+            implied.with_name(f"device_kinds_cpu_{v}_{s}")
+        for (v, s), chosen in self.accelerator.items():
+            implied = self.model.add_implication(chosen, ~self.kind[s])
+            implied.with_name(f"device_kinds_acc_{v}_{s}")
 
     def add_memory(self) -> None:
         """An accelerator's units fit into its memory."""
@@ -155,9 +160,8 @@ class MaxLoadCpsat:
             )
         sizes = [int(value * scale) for value in exact]
         for s in range(self.data.stages):
-            self.model.add(
-                sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s) <= sizes[-1]
-            )
+            used = sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s)
+            self.model.add(used <= sizes[-1]).with_name(f"memory_{s}")
 
     def add_transfers(self) -> None:
         """An accelerator pays for each output that it makes and hands over, or takes."""
@@ -168,27 +172,32 @@ class MaxLoadCpsat:
                 home = self.accelerator.get((transfer.home, s), False)
                 for user in transfer.users:
                     there = self.accelerator.get((user, s), False)
+                    name = f"{t}_{s}_{user}"
                     if home is not False:
-                        self.model.add_bool_or(self.leaves[t, s], ~home, there)
+                        paid = self.model.add_bool_or(self.leaves[t, s], ~home, there)
+                        paid.with_name(f"transfers_out_{name}")
                     if there is not False:
-                        self.model.add_bool_or(self.enters[t, s], ~there, home)
+                        paid = self.model.add_bool_or(self.enters[t, s], ~there, home)
+                        paid.with_name(f"transfers_in_{name}")
 
     def add_loads(self) -> None:
         """No device is busy longer than the largest load."""
         for s in range(self.data.stages):
-            self.model.add(self.load >= self._accelerator_busy(s))
+            busy = self._accelerator_busy(s)
+            self.model.add(self.load >= busy).with_name(f"loads_acc_{s}")
             if self.kind:
-                self.model.add(self.load >= self._cpu_busy(s))
+                busy = self._cpu_busy(s)
+                self.model.add(self.load >= busy).with_name(f"loads_cpu_{s}")
 
     def add_total_work(self) -> None:
         """All devices of a kind together (implied; it tightens the relaxation)."""
         stages = range(self.data.stages)
         problem = self.data.problem
         busy = sum(self._accelerator_busy(s) for s in stages)
-        self.model.add(problem.accelerators * self.load >= busy)
+        self.model.add(problem.accelerators * self.load >= busy).with_name("total_work_acc")
         if self.kind:
             busy = sum(self._cpu_busy(s) for s in stages)
-            self.model.add(problem.cpus * self.load >= busy)
+            self.model.add(problem.cpus * self.load >= busy).with_name("total_work_cpu")
 
     def _accelerator_busy(self, stage: int) -> Any:
         units = self.data.units

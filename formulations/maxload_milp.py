@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from formulations.maxload_common import finish, impossible, prepare
+from formulations.maxload_common import finish, impossible, prepare, scaled_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
         rel_gap=options.rel_gap,
         warm_start=model.start() if data.start else None,
         write_model=options.write_model,
-        progress=options.progress,
+        progress=scaled_progress(options, model.scale),
     )
     return finish(
         data,

@@ -42,7 +42,11 @@ _ACCELERATOR, _CPU = 0, 1
 
 
 class _Costs(NamedTuple):
-    """Units as arrays, for the kernel; transfers as (home, users' mask, cost)."""
+    """Units and transfers as arrays, for the kernel.
+
+    Transfer t is made in unit home[t] and goes to users[t] others; touching[touching_start[v]:
+    touching_start[v + 1]] are the transfers in which unit v takes part.
+    """
 
     accelerator_time: NDArray[np.float64]
     cpu_time: NDArray[np.float64]
@@ -50,7 +54,7 @@ class _Costs(NamedTuple):
     supported: NDArray[np.bool_]
     memory_limit: float
     home: NDArray[np.int64]
-    users: NDArray[np.uint64]
+    users: NDArray[np.int64]
     cost: NDArray[np.float64]
     touching_start: NDArray[np.int64]
     touching: NDArray[np.int64]
@@ -138,23 +142,28 @@ def linear_split(problem: MaxLoadProblem, units: Units) -> tuple[tuple[Stage, ..
     for first, second in pairwise(order):
         chain[second].append(first)
     lattice = enumerate_ideals(chain, limit=len(order) + 1)
-    table = _table(problem, lattice)
-    _fill(lattice, _costs(problem, units), table, np.inf, np.inf)
-    value = float(table.best[-1, -1, -1])
-    if not np.isfinite(value):
-        return None, np.inf
-    return restore(units, _read(lattice, table)), value
+    costs = _costs(problem, units)
+    worst = float(costs.accelerator_time.sum() + costs.cpu_time.sum() + 2 * costs.cost.sum())
+    cutoff = load_bound(problem, units)
+    if not cutoff > 0:
+        cutoff = worst
+    # A low cutoff keeps the walks short, and raising it step by step costs little
+    while True:
+        table = _table(problem, lattice)
+        _fill(lattice, costs, table, cutoff, np.inf)
+        value = float(table.best[-1, -1, -1])
+        if np.isfinite(value):
+            return restore(units, _read(lattice, table)), value
+        if cutoff >= worst:
+            return None, np.inf
+        cutoff *= 1.25
 
 
 def _costs(problem: MaxLoadProblem, units: Units) -> _Costs:
     count = len(units)
-    words = max(1, -(-count // 64))
-    users = np.zeros((len(units.transfers), words), dtype=np.uint64)
     touching: list[list[int]] = [[] for _ in range(count)]
     for t, transfer in enumerate(units.transfers):
-        touching[transfer.home].append(t)
-        for unit in transfer.users:
-            users[t, unit // 64] |= np.uint64(1 << unit % 64)
+        for unit in (transfer.home, *transfer.users):
             touching[unit].append(t)
     start = np.zeros(count + 1, dtype=np.int64)
     np.cumsum([len(row) for row in touching], out=start[1:])
@@ -165,7 +174,7 @@ def _costs(problem: MaxLoadProblem, units: Units) -> _Costs:
         np.array(units.on_accelerator, dtype=np.bool_),
         problem.accelerator_memory,
         np.array([t.home for t in units.transfers], dtype=np.int64),
-        users,
+        np.array([len(t.users) for t in units.transfers], dtype=np.int64),
         np.array([t.cost for t in units.transfers], dtype=np.float64),
         start,
         np.array([t for row in touching for t in row], dtype=np.int64),
@@ -194,7 +203,6 @@ def _fill(
         pairs += _kernel(
             done,
             stop,
-            lattice.masks,
             lattice.rank,
             lattice.cover_start,
             lattice.cover_vertex,
@@ -228,47 +236,24 @@ def _read(lattice: IdealLattice, table: _Table) -> list[tuple[str, list[int]]]:
 
 
 @njit(cache=True, nogil=True)
-def _meets(mask: Any, difference: Any) -> bool:
-    common = np.uint64(0)
-    for w in range(len(mask)):
-        common |= mask[w] & difference[w]
-    return common != 0
+def _paid(t: int, costs: _Costs, made: Any, taken: Any) -> bool:
+    """Whether a device pays for transfer t: made there and wanted elsewhere, or the reverse."""
+    return taken[t] < costs.users[t] if made[t] else taken[t] > 0
 
 
 @njit(cache=True, nogil=True)
-def _within(mask: Any, difference: Any) -> bool:
-    outside = np.uint64(0)
-    for w in range(len(mask)):
-        outside |= mask[w] & ~difference[w]
-    return outside == 0
-
-
-@njit(cache=True, nogil=True)
-def _transfer_change(unit: int, difference: Any, costs: _Costs) -> float:
-    """By how much the cost of cuts changes when `unit` joins `difference` (updated to have it)."""
+def _move(unit: int, step: int, costs: _Costs, made: Any, taken: Any) -> float:
+    """Put a unit into the difference (step 1) or take it out (-1); the change in transfer cost."""
     change = 0.0
-    word, bit = unit >> 6, np.uint64(1) << np.uint64(unit & 63)
-    first, last = costs.touching_start[unit], costs.touching_start[unit + 1]
-    for e in range(first, last):
+    for e in range(costs.touching_start[unit], costs.touching_start[unit + 1]):
         t = costs.touching[e]
-        home = costs.home[t]
-        if home == unit:
-            paid = _meets(costs.users[t], difference)
-        elif (difference[home >> 6] >> np.uint64(home & 63)) & np.uint64(1) != 0:
-            paid = True
-        else:
-            paid = _meets(costs.users[t], difference)
-        if paid:
+        if _paid(t, costs, made, taken):
             change -= costs.cost[t]
-    difference[word] |= bit
-    for e in range(first, last):
-        t = costs.touching[e]
-        home = costs.home[t]
-        if home == unit or (difference[home >> 6] >> np.uint64(home & 63)) & np.uint64(1) != 0:
-            paid = not _within(costs.users[t], difference)
+        if costs.home[t] == unit:
+            made[t] = step > 0
         else:
-            paid = True
-        if paid:
+            taken[t] += step
+        if _paid(t, costs, made, taken):
             change += costs.cost[t]
     return change
 
@@ -291,7 +276,6 @@ def _relax(table: _Table, ideal: int, below: int, kind: int, load: float, cutoff
 def _kernel(
     start: int,
     stop: int,
-    masks: Any,
     rank: Any,
     cover_start: Any,
     cover_vertex: Any,
@@ -301,9 +285,12 @@ def _kernel(
     cutoff: float,
 ) -> int:
     """Fill the rows start..stop-1 of the table; the number of pairs of ideals looked at."""
-    words = masks.shape[1]
     depth = len(rank) + 1
-    # One frame for each unit removed: where we are, the next cover to try, and running sums
+    # Of each transfer: whether the difference has its maker, and how many of its takers
+    made = np.zeros(len(costs.home), dtype=np.bool_)
+    taken = np.zeros(len(costs.home), dtype=np.int64)
+    # One frame for each unit removed: which, where we are, the next cover to try, running sums
+    removed = np.empty(depth, dtype=np.int64)
     at = np.empty(depth, dtype=np.int64)
     edge = np.empty(depth, dtype=np.int64)
     top = np.empty(depth, dtype=np.int64)
@@ -312,7 +299,6 @@ def _kernel(
     cpu = np.zeros(depth)
     memory = np.zeros(depth)
     fits = np.ones(depth, dtype=np.bool_)
-    difference = np.zeros((depth, words), dtype=np.uint64)
     pairs = 0
     for ideal in range(start, stop):
         level = 0
@@ -321,6 +307,8 @@ def _kernel(
             here = at[level]
             e = edge[level]
             if e == cover_start[here + 1] or rank[cover_vertex[e]] >= top[level]:
+                if level > 0:
+                    _move(removed[level], -1, costs, made, taken)
                 level -= 1
                 continue
             edge[level] = e + 1
@@ -338,8 +326,8 @@ def _kernel(
             on_cpu = table.best.shape[2] > 1 and cpu[new] <= cutoff
             if not (fits[new] or on_cpu):
                 continue
-            difference[new] = difference[level]
-            transfer[new] = transfer[level] + _transfer_change(unit, difference[new], costs)
+            removed[new] = unit
+            transfer[new] = transfer[level] + _move(unit, 1, costs, made, taken)
             pairs += 1
             below = cover_below[e]
             if fits[new]:
