@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import njit
 
 from nestopt.io import sha256_of
 from nestopt.placement.cluster import Cluster, Level
@@ -155,31 +156,39 @@ def even_split(times: Floats, parts: int) -> list[int]:
     if not 1 <= parts <= count:
         raise ValueError(f"{parts} parts of {count} layers")
     before = np.concatenate([[0.0], np.cumsum(times)])
-    least = _split_table(before, parts, np.maximum)
-    top = least[0][parts, count] * (1 + 1e-12)
-    squares = _split_table(before, parts, lambda rest, x: np.where(x <= top, rest + x * x, np.inf))
+    start = _split(before, parts)
     ends, end = [], count
     for part in range(parts, 0, -1):
         ends.append(end)
-        end = int(squares[1][part, end])
+        end = int(start[part, end])
     return ends[::-1]
 
 
-def _split_table(
-    before: Floats, parts: int, join: Callable[[Floats, Floats], Floats]
-) -> tuple[Floats, NDArray[np.int64]]:
+@njit(cache=True)
+def _split(before: Floats, parts: int) -> NDArray[np.int64]:
+    """First layer of the last of `part` parts that end at `end`, in the best split."""
     count = len(before) - 1
-    value = np.full((parts + 1, count + 1), math.inf)
-    start = np.zeros((parts + 1, count + 1), dtype=np.int64)
-    value[0, 0] = 0.0
+    least = np.full((parts + 1, count + 1), np.inf)
+    least[0, 0] = 0.0
     for part in range(1, parts + 1):
         for end in range(part, count + 1):
-            begin = np.arange(part - 1, end)
-            options = join(value[part - 1, begin], before[end] - before[begin])
-            # The last of equal minima leaves the longer parts in front.
-            pick = len(options) - 1 - int(np.argmin(options[::-1]))
-            value[part, end], start[part, end] = options[pick], begin[pick]
-    return value, start
+            for begin in range(part - 1, end):
+                worst = max(least[part - 1, begin], before[end] - before[begin])
+                least[part, end] = min(least[part, end], worst)
+    top = least[parts, count] * (1 + 1e-12)
+    squares = np.full((parts + 1, count + 1), np.inf)
+    start = np.zeros((parts + 1, count + 1), np.int64)
+    squares[0, 0] = 0.0
+    for part in range(1, parts + 1):
+        for end in range(part, count + 1):
+            for begin in range(part - 1, end):
+                length = before[end] - before[begin]
+                value = squares[part - 1, begin] + length * length
+                # The last of equal ones leaves the longer parts in front.
+                if length <= top and value <= squares[part, end] * (1 + 1e-12):
+                    squares[part, end] = value
+                    start[part, end] = begin
+    return start
 
 
 def uniform_plan(
@@ -237,39 +246,45 @@ def _uniform(
     *,
     full: bool,
 ) -> Iterator[Plan]:
-    """Uniform plans by their degrees; `full` leaves out those that idle a whole stage."""
+    """Uniform plans, those of least compute first, until none can beat the best any more.
+
+    `full` leaves out degrees that leave devices idle where more stages could use them.
+    """
     _chain_only(judge.workload)
     alive = len(judge.cluster.alive)
     operators = judge.workload.num_operators
     splits: dict[tuple[bytes, int], list[int]] = {}
+    rows: list[tuple[float, int, Grid, Mode, int, int, list[int]]] = []
     for grid in grids:
         if not judge.costs.allowed(grid).all():
             continue
         for d, b in judge.settings.batches(judge.workload, alive // grid.width):
+            if b % grid.e:
+                continue
             most = min(operators, alive // (d * grid.width))
             m = judge.workload.global_batch // (d * b)
-            for stages in range(1, most + 1):
-                if full and stages < most and alive % (d * grid.width * stages):
-                    continue
-                if judge.settings.schedule == "interleaved" and m % stages:
-                    continue
-                for mode in modes(grid):
-                    times = _layer_times(judge, grid, mode, b)
-                    key = ((times / times.sum()).round(9).tobytes(), stages)
-                    if key not in splits:
-                        splits[key] = even_split(times, stages)
-                    ends = splits[key]
-                    slowest = np.add.reduceat(times, [0, *ends[:-1]]).max()
-                    if judge.options.objective == "iteration-time":
-                        floor = (m - 1) * slowest + times.sum()
-                    else:
-                        floor = slowest
-                    if floor >= judge.best:
+            for mode in modes(grid):
+                times = _layer_times(judge, grid, mode, b)
+                pattern = (times / times.sum()).round(9).tobytes()
+                for stages in range(1, most + 1):
+                    if full and stages < most and alive % (d * grid.width * stages):
                         continue
-                    for layout in layouts if d > 1 else layouts[:1]:
-                        yield uniform_plan(
-                            judge.cluster, ends, grid, mode, d, b, layout, judge.settings
-                        )
+                    if judge.settings.schedule == "interleaved" and m % stages:
+                        continue
+                    if (pattern, stages) not in splits:
+                        splits[pattern, stages] = even_split(times, stages)
+                    ends = splits[pattern, stages]
+                    slowest = float(np.add.reduceat(times, [0, *ends[:-1]]).max())
+                    floor = slowest
+                    if judge.options.objective == "iteration-time":
+                        v = judge.settings.chunks
+                        floor = (m - 1 / v) * slowest + float(times.sum()) / v
+                    rows.append((floor, len(rows), grid, mode, d, b, ends))
+    for floor, _, grid, mode, d, b, ends in sorted(rows, key=lambda row: row[:2]):
+        if floor >= judge.best:
+            return
+        for layout in layouts if d > 1 else layouts[:1]:
+            yield uniform_plan(judge.cluster, ends, grid, mode, d, b, layout, judge.settings)
 
 
 def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result:
