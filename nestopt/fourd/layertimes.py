@@ -37,6 +37,9 @@ def block_times(
 
     Notes
     -----
+    ``half_flops`` is calibrated on whole blocks, as the placement package prices them: each of a
+    block's four products takes a quarter of it, the attention core all of it.
+
     The attention core precedes proj's product forward and qkv's products backward, so that the
     collectives of the four products enclose it as they do in the algorithm. Its traffic, where the
     score matrix is kept, is 11 bytes a score.
@@ -45,8 +48,8 @@ def block_times(
     rows = batch * model.sequence / (grid.data * grid.z)
     speed = device.peak * device.efficiency
 
-    def product(flops: float) -> float:
-        return (flops + device.half_flops) / speed
+    def product(flops: float, share: float = 1.0) -> float:
+        return (flops + share * device.half_flops) / speed
 
     def moved(count: float) -> float:
         return count / device.memory_bandwidth
@@ -59,7 +62,7 @@ def block_times(
     before["fc2"] = moved(6 * rows * model.inner / grid.y)
     layers = []
     for layer in block(model):
-        each = product(2 * rows * layer.k * layer.n / (grid.x * grid.y))
+        each = product(2 * rows * layer.k * layer.n / (grid.x * grid.y), 1 / 4)
         elementwise = before.get(layer.name, 0.0)
         layers.append(
             _times(

@@ -1,0 +1,305 @@
+"""Measured training runs from the literature, read from the data files.
+
+Each file names its source. What a source leaves open and the prediction needs is written down in
+`Run.assumed`.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from nestopt.fourd.network import iteration_flops
+from nestopt.placement.transformer import Transformer, expand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nestopt.placement.workload import Workload
+
+__all__ = ["Run", "read_table", "runs", "workload_of"]
+
+_HALF, _SINGLE = 2.0, 4.0
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """Rows of a measured table; the first line of a file is its source."""
+    path = files("nestopt").joinpath("data", "measured", f"{name}.csv")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measured training iteration.
+
+    Attributes
+    ----------
+    table, row : str
+        Where it is from.
+    model : Transformer
+    device : str
+        Device type; the cluster is ``dgx-DEVICE``.
+    gpus, tensor, context, pipeline, data : int
+    batch : int
+        Global batch in sequences.
+    microbatch, chunks : int
+        0 if not published; the prediction then takes the best.
+    recompute : str
+    sequence_parallel : bool
+    zero : int
+    gradient_bytes : float
+        Bytes of a reduced gradient.
+    overlapped : bool
+        Whether the stack overlaps data- and tensor-parallel communication with compute.
+    seconds : float
+        Measured time of an iteration.
+    group : str
+        Runs of one group are alternatives for the same job on as many devices.
+    assumed : tuple of str
+        What the source does not say.
+    """
+
+    table: str
+    row: str
+    model: Transformer
+    device: str
+    gpus: int
+    tensor: int
+    pipeline: int
+    data: int
+    batch: int
+    seconds: float
+    context: int = 1
+    microbatch: int = 1
+    chunks: int = 1
+    recompute: str = "full"
+    sequence_parallel: bool = False
+    zero: int = 0
+    gradient_bytes: float = _HALF
+    overlapped: bool = False
+    group: str = ""
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``TABLE: ROW``."""
+        return f"{self.table}: {self.row}"
+
+
+def workload_of(run: Run) -> Workload:
+    """The workload of a run; a flash attention kernel skips what the causal mask hides."""
+    settings = {"bytes_gradient": run.gradient_bytes}
+    workload = expand(run.row, run.model, run.batch, settings)
+    if not run.model.flash:
+        return workload
+    operators = tuple(replace(o, flops_attn=o.flops_attn / 2) for o in workload.operators)
+    return replace(workload, operators=operators)
+
+
+def _gpt(row: dict[str, str], vocabulary: int = 0, *, flash: bool = False) -> Transformer:
+    return Transformer(
+        int(row["layers"]),
+        int(row["hidden"]),
+        int(row["heads"]),
+        int(row["seq"]),
+        vocabulary or int(row["vocab"]),
+        flash=flash,
+    )
+
+
+def _narayanan_table1() -> Iterator[Run]:
+    for row in read_table("narayanan2021_table1"):
+        yield Run(
+            table="narayanan2021_table1",
+            row=f"{row['params_b']}B",
+            model=_gpt(row),
+            device="a100",
+            gpus=int(row["gpus_A100_80GB"]),
+            tensor=int(row["tp"]),
+            pipeline=int(row["pp"]),
+            data=int(row["dp"]),
+            batch=int(row["global_batch"]),
+            microbatch=int(row["micro_batch"]),
+            chunks=int(row["virtual_stages"]),
+            seconds=float(row["DERIVED_iter_time_s"]),
+        )
+
+
+def _narayanan_table2() -> Iterator[Run]:
+    for row in read_table("narayanan2021_table2_zero3_vs_ptdp"):
+        gpus, size = int(row["gpus_A100_80GB"]), float(row["params_b"])
+        yield Run(
+            table="narayanan2021_table2",
+            row=f"{row['scheme']} {size:.0f}B {gpus}",
+            model=_gpt(row),
+            device="a100",
+            gpus=gpus,
+            tensor=int(row["tp"]),
+            pipeline=int(row["pp"]),
+            data=int(row["dp"]),
+            batch=int(row["global_batch"]),
+            microbatch=int(row["micro_batch"]),
+            zero=3 if row["scheme"] == "ZeRO-3" else 0,
+            seconds=float(row["DERIVED_iter_time_s"]),
+            group=f"{size:.0f}B {gpus}",
+            assumed=("no interleaving", "full recomputation"),
+        )
+
+
+def _korthikanti_table5() -> Iterator[Run]:
+    for row in read_table("korthikanti2022_table5"):
+        modes = (
+            ("full", False, "iter_s_full_recompute"),
+            ("selective", True, "iter_s_seqpar_selective"),
+        )
+        for recompute, split, column in modes:
+            if row[column]:
+                gpus = int(row["gpus_A100_80GB"])
+                yield Run(
+                    table="korthikanti2022_table5",
+                    row=f"{row['model']} {recompute} {gpus}",
+                    model=_gpt(row),
+                    device="a100",
+                    gpus=gpus,
+                    tensor=int(row["tp"]),
+                    pipeline=int(row["pp"]),
+                    data=int(row["dp"]),
+                    batch=int(row["global_batch"]),
+                    microbatch=int(row["micro_batch"]),
+                    chunks=int(row["virtual_stages"]),
+                    recompute=recompute,
+                    sequence_parallel=split,
+                    seconds=float(row[column]),
+                    group=f"{row['model']} {gpus}",
+                )
+
+
+def _megascale() -> Iterator[Run]:
+    for row in read_table("megascale2024_table2_175B"):
+        if row["system"] == "Megatron-LM":
+            yield Run(
+                table="megascale2024_table2",
+                row=f"Megatron-LM {row['gpus_Ampere']} batch {row['global_batch']}",
+                model=_gpt(row, 51200),
+                device="a100",
+                gpus=int(row["gpus_Ampere"]),
+                tensor=int(row["tp"]),
+                pipeline=int(row["pp"]),
+                data=int(row["dp"]),
+                batch=int(row["global_batch"]),
+                chunks=6,
+                recompute="selective",
+                sequence_parallel=True,
+                zero=1,
+                gradient_bytes=_SINGLE,
+                seconds=float(row["iter_s"]),
+                assumed=(
+                    "micro-batch 1",
+                    "6 chunks a stage",
+                    "selective recomputation, sequence parallelism, ZeRO-1",
+                    "vocabulary 51200",
+                    "A100",
+                ),
+            )
+
+
+def _mtnlg() -> Iterator[Run]:
+    for row in read_table("mtnlg_530b"):
+        yield Run(
+            table="mtnlg_530b",
+            row=f"530B {row['gpus_A100']}",
+            model=_gpt(row),
+            device="a100",
+            gpus=int(row["gpus_A100"]),
+            tensor=int(row["tp"]),
+            pipeline=int(row["pp"]),
+            data=int(row["dp"]),
+            batch=int(row["global_batch"]),
+            microbatch=int(row["micro_batch"]),
+            seconds=float(row["iter_s"]),
+            assumed=("no interleaving", "full recomputation"),
+        )
+
+
+def _megatron_core() -> Iterator[Run]:
+    for row in read_table("megatron_core_h100_readme"):
+        model, gpus = _gpt(row, flash=True), int(row["gpus_H100"])
+        batch = int(row["global_batch"])
+        speed = float(row["tflops_per_gpu(model flops)"]) * 1e12
+        yield Run(
+            table="megatron_core_h100_readme",
+            row=f"{row['params_b']}B",
+            model=model,
+            device="h100",
+            gpus=gpus,
+            tensor=int(row["tp"]),
+            pipeline=int(row["pp"]),
+            data=int(row["dp"]),
+            batch=batch,
+            microbatch=0,
+            chunks=0,
+            recompute="none",
+            sequence_parallel=int(row["tp"]) > 1,
+            zero=1,
+            gradient_bytes=_SINGLE,
+            overlapped=True,
+            seconds=iteration_flops(model, batch, recompute=False) / gpus / speed,
+            assumed=("best micro-batch and chunks", "no recomputation", "attention counted whole"),
+        )
+
+
+def _llama3() -> Iterator[Run]:
+    for row in read_table("llama3_405b_table4"):
+        model = Transformer(
+            int(row["layers"]),
+            int(row["hidden"]),
+            int(row["heads"]),
+            int(row["seq"]),
+            int(row["vocab"]),
+            kv_heads=int(row["kv_heads"]),
+            ffn=int(row["ffn"]),
+            gated=True,
+            tied=False,
+            flash=True,
+            biases=False,
+        )
+        gpus, data = int(row["gpus_H100"]), int(row["dp"])
+        run = Run(
+            table="llama3_405b_table4",
+            row=f"405B {gpus} seq {row['seq']}",
+            model=model,
+            device="h100",
+            gpus=gpus,
+            tensor=int(row["tp"]),
+            context=int(row["cp"]),
+            pipeline=int(row["pp"]),
+            data=data,
+            batch=int(row["batch_per_dp"]) * data,
+            chunks=8,
+            recompute="none",
+            sequence_parallel=True,
+            zero=1,
+            gradient_bytes=_SINGLE,
+            overlapped=True,
+            seconds=1.0,
+            assumed=("micro-batch 1", "a layer a chunk", "attention counted half (causal mask)"),
+        )
+        flops = 3 * run.batch * sum(o.flops + o.flops_attn for o in workload_of(run).operators)
+        yield replace(run, seconds=flops / gpus / (float(row["tflops_per_gpu"]) * 1e12))
+
+
+def runs() -> list[Run]:
+    """All measured runs, table by table."""
+    tables = (
+        _narayanan_table1,
+        _narayanan_table2,
+        _korthikanti_table5,
+        _megascale,
+        _mtnlg,
+        _megatron_core,
+        _llama3,
+    )
+    return [run for table in tables for run in table()]
