@@ -18,10 +18,11 @@ Placement of DNN Graph Operators, NeurIPS 2020, section 3 (computational model),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["SCHEMA", "MaxLoadProblem", "Operator", "Stage", "stage_load", "stage_memory"]
 
@@ -128,7 +129,7 @@ class MaxLoadProblem:
     @property
     def one_accelerator_load(self) -> float:
         """Load of a single accelerator that holds every operator, its memory left aside."""
-        return sum(o.accelerator_time for o in self.operators)
+        return fsum(o.accelerator_time for o in self.operators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +145,10 @@ def stage_load(problem: MaxLoadProblem, stage: Stage) -> float:
     inside = set(stage.operators)
     by_id = {o.id: o for o in problem.operators}
     if stage.device == "cpu":
-        return sum(by_id[i].cpu_time for i in stage.operators)
+        return fsum(by_id[i].cpu_time for i in stage.operators)
     leaving = {u for u, v in problem.edges if u in inside and v not in inside}
     entering = {u for u, v in problem.edges if u not in inside and v in inside}
-    return _total(by_id[i].accelerator_time for i in stage.operators) + _total(
+    return fsum(by_id[i].accelerator_time for i in stage.operators) + fsum(
         by_id[u].output_time for u in sorted(leaving) + sorted(entering)
     )
 
@@ -155,10 +156,4 @@ def stage_load(problem: MaxLoadProblem, stage: Stage) -> float:
 def stage_memory(problem: MaxLoadProblem, operators: Sequence[int]) -> float:
     """Bytes that these operators take on an accelerator."""
     inside = set(operators)
-    return _total(o.memory for o in problem.operators if o.id in inside)
-
-
-def _total(values: Iterable[float]) -> float:
-    from math import fsum
-
-    return fsum(values)
+    return fsum(o.memory for o in problem.operators if o.id in inside)
