@@ -1,13 +1,9 @@
 """Placement as a mixed-integer linear program (PuLP), one scenario at a time.
 
-Operators are assigned to stages (``late[o, p]``: operator o lies in one of the last p + 1 stages),
-configurations to stages (``config[p, c]``) and devices to roles (``role[p, g, i, a]``: with grid g,
-the device of role i is one of cell a). What prices depend on is derived from these: the members
-that each family group has in each group of the tree (``member``), the class of every family
-(``comm``), the type set (``types``), the class of every boundary (``boundary``). Where a price
-depends on several choices, operators are split over them (``share``, ``part``), which keeps the
-relaxation tight. Time is counted in thousandths of a reference time, memory in devices' memories,
-parameters and cuts in totals.
+The choices and the families without prices are in `formulations.placement_model`. Where a price
+depends on several choices, operators are split over them (``share`` over configurations, ``part``
+over their classes too), which keeps the relaxation tight. Time is counted in thousandths of a
+reference time, memory in devices' memories, parameters and cuts in totals.
 """
 
 from __future__ import annotations
@@ -15,15 +11,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from formulations.placement_classes import TALLIES
-from formulations.placement_model import PlacementModel
+from formulations.placement_model import PlacementModel, name_of
 from formulations.placement_prices import DENSE, TYPES
 
 if TYPE_CHECKING:
     from formulations.adapters import Outcome
-    from formulations.placement_data import TreeGroup
-    from formulations.placement_model import StageChoice
-    from formulations.placement_prices import Config, GridChoice
+    from formulations.placement_prices import Config
     from formulations.placement_scenario import ScenarioData
     from nestopt.options import SolveOptions
     from nestopt.placement.problem import PlacementInstance
@@ -53,7 +46,7 @@ class PlacementMilp(PlacementModel):
         Whether to leave out plans that differ from others by the names of alike things.
     """
 
-    precision = 1e-8
+    precision = 1e-6
 
     def __init__(
         self,
@@ -65,14 +58,11 @@ class PlacementMilp(PlacementModel):
     ) -> None:
         import pulp
 
-        self.scenario, self.data = scenario, scenario.data
+        super().__init__(scenario, symmetry=symmetry)
         self.unit = reference / 1e3
-        self.cutoff, self.symmetry = cutoff, symmetry
-        self.forbidden = 0
+        self.cutoff = cutoff
         self.sum = pulp.lpSum
         self.program = pulp.LpProblem("placement", pulp.LpMinimize)
-        self.positions = range(scenario.positions)
-        self.operators = range(self.data.workload.num_operators)
         self._add_choices()
         self._add_prices()
         self._add_objective()
@@ -91,6 +81,7 @@ class PlacementMilp(PlacementModel):
         self.add_members()
         self.add_communication_classes()
         self.add_type_sets()
+        self.add_shares()
         self.add_joint_choices()
         self.add_boundary_levels()
         self.add_boundary_rates()
@@ -106,63 +97,16 @@ class PlacementMilp(PlacementModel):
     # --- variables -------------------------------------------------------------------------------
 
     def _binary(self, *name: Any) -> Any:
-        return self.program.add_variable(_name(*name), 0, 1, cat="Integer")
+        return self.program.add_variable(name_of(*name), 0, 1, cat="Integer")
+
+    def _whole(self, most: int, *name: Any) -> Any:
+        return self.program.add_variable(name_of(*name), 0, most, cat="Integer")
 
     def _share(self, *name: Any) -> Any:
-        return self.program.add_variable(_name(*name), 0, 1)
+        return self.program.add_variable(name_of(*name), 0, 1)
 
     def _amount(self, *name: Any) -> Any:
-        return self.program.add_variable(_name(*name), 0)
-
-    def _add_choices(self) -> None:
-        """What a plan consists of, and the classes that follow from it."""
-        data, scenario = self.data, self.scenario
-        inner = range(scenario.positions - 1)
-        stages = [(p, g) for p in self.positions for g in scenario.grids]
-        self.use = {p: self._binary("use", p) for p in self.positions}
-        self.late = {(o, p): self._binary("late", o, p) for o in self.operators for p in inner}
-        self.config = {
-            (p, c.index): self._binary("config", p, c.index)
-            for p in self.positions
-            for c in scenario.configs
-        }
-        self.role = {
-            (p, g.index, i, cell.index): self._binary("role", p, g.index, i, cell.index)
-            for p, g in stages
-            for i in range(g.roles)
-            for cell in data.cells
-        }
-        self.place = {
-            (p, g.index, k): self._binary("place", p, g.index, k)
-            for p, g in stages
-            for k in range(len(scenario.places[g.index]))
-        }
-        self.member = {
-            (p, g.index, f.index, n, h.index, v): self._binary(
-                "member", p, g.index, f.index, n, h.index, v
-            )
-            for p, g in stages
-            for f in g.families
-            for h in scenario.watched(f)
-            for n in range(len(f.groups))
-            for v in range(min(f.size, h.size) + 1)
-        }
-        self.comm = {
-            (p, g.index, f.index, k): self._binary("comm", p, g.index, f.index, k)
-            for p, g in stages
-            for f in g.families
-            for k in range(len(f.classes))
-        }
-        self.types = {
-            (p, y): self._binary("types", p, y)
-            for p in self.positions
-            for y in range(len(data.type_sets))
-        }
-        self.boundary = {
-            (p, k): self._binary("boundary", p, k)
-            for p in inner
-            for k in range(len(scenario.boundary_classes))
-        }
+        return self.program.add_variable(name_of(*name), 0)
 
     def _add_prices(self) -> None:
         """What operators, parameters and cuts meet, and what it costs."""
@@ -223,29 +167,7 @@ class PlacementMilp(PlacementModel):
     def _add(self, constraint: Any, *name: Any) -> None:
         # what is left of a constraint without variables is a truth value
         if not isinstance(constraint, bool):
-            self.program += (constraint, _name(*name))
-
-    def _late(self, operator: int, position: int) -> Any:
-        """Whether an operator lies in one of the stages up to a position."""
-        return self.late.get((operator, position), 0 if position < 0 else 1)
-
-    def _inside(self, operator: int, position: int) -> Any:
-        """Whether an operator lies in a stage."""
-        return self._late(operator, position) - self._late(operator, position - 1)
-
-    def _has_grid(self, position: int, choice: GridChoice) -> Any:
-        """Whether a stage has a grid."""
-        return self.sum(
-            self.config[position, c.index] for c in self.scenario.configs if c.grid is choice
-        )
-
-    def _in_group(self, position: int, choice: GridChoice, role: int, group: TreeGroup) -> Any:
-        """Whether a stage has the grid and the role's device is in a group of the tree."""
-        return self.sum(self.role[position, choice.index, role, a] for a in sorted(group.cells))
-
-    def _devices_in(self, position: int, choice: GridChoice, group: TreeGroup) -> Any:
-        """Devices in a group of the tree, of a stage that has the grid."""
-        return self.sum(self._in_group(position, choice, i, group) for i in range(choice.roles))
+            self.program += (constraint, name_of(*name))
 
     def _depends(self, config: Config, family: int, operator: int) -> bool:
         """Whether an operator's price depends on a family's class."""
@@ -274,262 +196,19 @@ class PlacementMilp(PlacementModel):
 
     # --- constraints -----------------------------------------------------------------------------
 
-    def add_stage_order(self) -> None:
-        """The stages in use are the last ones, at least one, and none is empty."""
+    def add_shares(self) -> None:
+        """An operator meets the configuration of its stage."""
         for p in self.positions:
-            held = self.sum(self._inside(o, p) for o in self.operators)
-            self._add(held >= self.use[p], "stage_order_filled", p)
-            if p == 0 or self.scenario.scenario.stages:
-                self._add(self.use[p] >= 1, "stage_order_used", p)
-            else:
-                self._add(self.use[p] <= self.use[p - 1], "stage_order", p)
-
-    def add_operator_assignment(self) -> None:
-        """Each operator lies in one stage in use; prefixes of the pipeline are ideals."""
-        for o in self.operators:
-            for p in self.positions:
-                inside = self._inside(o, p)
-                self._add(inside >= 0, "operator_assignment", o, p)
-                self._add(inside <= self.use[p], "operator_assignment_used", o, p)
-        for edge in self.data.workload.edges:
-            for p in range(self.scenario.positions - 1):
-                self._add(
-                    self._late(edge.source, p) <= self._late(edge.target, p),
-                    "operator_order", edge.source, edge.target, p,
-                )  # fmt: skip
-
-    def add_configurations(self) -> None:
-        """A stage in use has one configuration, which suits all its operators.
-
-        Expert parallelism is for stages that hold an operator with experts.
-        """
-        for p in self.positions:
-            chosen = self.sum(self.config[p, c.index] for c in self.scenario.configs)
-            self._add(chosen == self.use[p], "configuration", p)
             for o in self.operators:
                 split = self.sum(
                     self.share[o, p, c.index] for c in self.scenario.configs if c.allowed[o]
                 )
-                self._add(split == self._inside(o, p), "configuration_of", o, p)
+                self._add(split == self._inside(o, p), "shares", o, p)
             for c in self.scenario.configs:
                 for o in self.operators:
                     if c.allowed[o]:
                         share = self.share[o, p, c.index]
-                        chosen = self.config[p, c.index]
-                        self._add(share <= chosen, "configuration_share", o, p, c.index)
-                if c.grid.grid.e > 1:
-                    experts = self.sum(
-                        self.share[o, p, c.index]
-                        for o in self.operators
-                        if c.allowed[o] and self.data.workload.operators[o].experts
-                    )
-                    self._add(experts >= self.config[p, c.index], "experts", p, c.index)
-
-    def add_uniformity(self) -> None:
-        """If the space asks for it, all stages have the same configuration."""
-        if not self.data.settings.uniform:
-            return
-        for p in self.positions[1:]:
-            for c in self.scenario.configs:
-                self._add(
-                    self.config[p, c.index] <= self.config[0, c.index], "uniformity", p, c.index
-                )
-
-    def add_chunks(self) -> None:
-        """Interleaving: every repeated kind comes to a stage in multiples of the chunks."""
-        if self.scenario.chunks == 1:
-            return
-        for kind, members in self.scenario.repeated_kinds:
-            for p in self.positions:
-                most = len(members) // self.scenario.chunks
-                times = self.program.add_variable(_name("chunks", kind, p), 0, most, cat="Integer")
-                held = self.sum(self._inside(o, p) for o in members)
-                self._add(held == self.scenario.chunks * times, "chunks", kind, p)
-
-    def add_devices(self) -> None:
-        """Every role of the chosen grid has a device, and no cell has more than its devices."""
-        for p in self.positions:
-            for g in self.scenario.grids:
-                chosen = self._has_grid(p, g)
-                for i in range(g.roles):
-                    given = self.sum(self.role[p, g.index, i, a.index] for a in self.data.cells)
-                    self._add(given == chosen, "devices", p, g.index, i)
-        for cell in self.data.cells:
-            taken = self.sum(x for (*_, a), x in self.role.items() if a == cell.index)
-            self._add(taken <= len(cell.devices), "devices_of_cell", cell.index)
-
-    def add_structure(self) -> None:
-        """Structured space: devices are runs of the line of alive devices, in stage order.
-
-        With the outer layout all stages share one window.
-        """
-        scenario = self.scenario
-        if not scenario.scenario.layout:
-            return
-        for p in self.positions:
-            for g in scenario.grids:
-                places = scenario.places[g.index]
-                chosen = self.sum(self.place[p, g.index, k] for k in range(len(places)))
-                self._add(chosen == self._has_grid(p, g), "structure", p, g.index)
-                for i in range(g.roles):
-                    for cell in self.data.cells:
-                        here = self.sum(
-                            self.place[p, g.index, k]
-                            for k, place in enumerate(places)
-                            if self.data.cell_of[place.devices[i]] == cell.index
-                        )
-                        self._add(
-                            self.role[p, g.index, i, cell.index] == here,
-                            "structure_role", p, g.index, i, cell.index,
-                        )  # fmt: skip
-        line = len(self.data.alive)
-        for p in self.positions[1:]:
-            for at in range(1, line):
-                reach = self._placed(p, lambda place, at=at: place.end > at)
-                early = self._placed(p - 1, lambda place, at=at: place.start <= at)
-                self._add(reach + early <= 1, "structure_order", p, at)
-        windows = sorted({place.window for row in scenario.places for place in row})
-        if len(windows) > 1:
-            window = {n: self._binary("window", n) for n in windows}
-            self._add(self.sum(window.values()) == 1, "structure_window")
-            for p in self.positions:
-                for n in windows:
-                    within = self._placed(p, lambda place, n=n: place.window == n)
-                    self._add(within <= window[n], "structure_window_of", p, n)
-
-    def _placed(self, position: int, wanted: Any) -> Any:
-        """Whether a stage is at one of the places that `wanted` accepts."""
-        return self.sum(
-            self.place[position, g.index, k]
-            for g in self.scenario.grids
-            for k, place in enumerate(self.scenario.places[g.index])
-            if wanted(place)
-        )
-
-    def add_symmetry(self) -> None:
-        """General space: one order of alike replicas, ranks and groups of the tree.
-
-        The devices of all roles, stage by stage from the last, form a word of cells. Renumbering
-        replicas, ranks or alike siblings gives a plan of the same price; only words that no such
-        step makes lexicographically smaller are needed.
-        """
-        if not self.symmetry or self.scenario.scenario.layout:
-            return
-        for p in self.positions:
-            for g in self.scenario.grids:
-                for a, b in self.scenario.rank_order(g, replicas=p == 0):
-                    for cell in self.data.cells[:-1]:
-                        first, second = (
-                            self.sum(self.role[p, g.index, i, k] for k in range(cell.index + 1))
-                            for i in (a, b)
-                        )
-                        self._add(second <= first, "symmetry", p, g.index, a, b, cell.index)
-        for group in self.data.groups:
-            if group.twin >= 0:
-                self._add_twin_order(group, self.data.groups[group.twin])
-
-    def _add_twin_order(self, group: TreeGroup, twin: TreeGroup) -> None:
-        """A group of the tree is used only after its alike sibling."""
-        before: list[Any] = []
-        for p in self.positions:
-            here: list[Any] = []
-            for g in self.scenario.grids:
-                sooner: list[Any] = []
-                for i in range(g.roles):
-                    self._add(
-                        self._in_group(p, g, i, group) <= self.sum(before + sooner),
-                        "symmetry_groups", group.index, p, g.index, i,
-                    )  # fmt: skip
-                    sooner.append(self._in_group(p, g, i, twin))
-                here += sooner
-            before += here
-
-    def add_members(self) -> None:
-        """Count the members that every family group has in every group of the tree."""
-        for p in self.positions:
-            for g in self.scenario.grids:
-                for f in g.families:
-                    for h in self.scenario.watched(f):
-                        for n, members in enumerate(f.groups):
-                            counts = self._counts(p, g.index, f.index, n, h)
-                            key = (p, g.index, f.index, n, h.index)
-                            self._add(
-                                self.sum(counts.values()) == self._has_grid(p, g), "members", *key
-                            )
-                            inside = self.sum(self._in_group(p, g, i, h) for i in members)
-                            self._add(
-                                self.sum(v * x for v, x in counts.items()) == inside,
-                                "members_inside", *key,
-                            )  # fmt: skip
-
-    def _counts(self, p: int, g: int, f: int, n: int, group: TreeGroup) -> dict[int, Any]:
-        """By number of members inside, the variable that says it."""
-        found: dict[int, Any] = {}
-        while (key := (p, g, f, n, group.index, len(found))) in self.member:
-            found[len(found)] = self.member[key]
-        return found
-
-    def add_communication_classes(self) -> None:
-        """Every family has one class, whose conditions its members keep."""
-        for p in self.positions:
-            for g in self.scenario.grids:
-                for f in g.families:
-                    key = (p, g.index, f.index)
-                    classes = [self.comm[(*key, k)] for k in range(len(f.classes))]
-                    self._add(self.sum(classes) == self._has_grid(p, g), "comm", *key)
-                    for h in self.data.groups:
-                        most = min(g.roles, h.size)
-                        allowed = [c.allows_group(h) for c in f.classes]
-                        if not all(allowed):
-                            room = self.sum(most * x for x, ok in zip(classes, allowed) if ok)
-                            self._add(
-                                self._devices_in(p, g, h) <= room, "comm_group", *key, h.index
-                            )
-                    for h in self.scenario.watched(f):
-                        self._add_class_counts(key, g, h, classes)
-
-    def _add_class_counts(
-        self, key: tuple[int, int, int], choice: GridChoice, h: TreeGroup, classes: list[Any]
-    ) -> None:
-        """A family's members in one group of the tree are as its class says."""
-        p, g, f = key
-        family = next(x for x in choice.families if x.index == f)
-        counts = [self._counts(p, g, f, n, h) for n in range(len(family.groups))]
-        for v in range(1, min(family.size, h.size) + 1):
-            allowed = [c.allows_count(h, self.data.parent(h), v) for c in family.classes]
-            if not all(allowed):
-                chosen = self.sum(x for x, ok in zip(classes, allowed) if ok)
-                for n, by_count in enumerate(counts):
-                    self._add(by_count[v] <= chosen, "comm_count", *key, h.index, n, v)
-        for what, tally in TALLIES.items():
-            bounds = self.scenario.tallied(family, h, what)
-            if bounds:
-                total = self.sum(
-                    tally(v, family.size) * x
-                    for by_count in counts
-                    for v, x in by_count.items()
-                    if 0 < v < family.size
-                )
-                room = self.sum(b * x for b, x in zip(bounds, classes))
-                self._add(total <= room, "comm", what, *key, h.index)
-
-    def add_type_sets(self) -> None:
-        """A stage has the set of types of its devices."""
-        for p in self.positions:
-            sets = self.sum(self.types[p, y] for y in range(len(self.data.type_sets)))
-            self._add(sets == self.use[p], "type_set", p)
-            for g in self.scenario.grids:
-                for cell in self.data.cells:
-                    kind = self.data.cluster.types[cell.type]
-                    having = self.sum(
-                        self.types[p, y] for y, ts in enumerate(self.data.type_sets) if kind in ts
-                    )
-                    if len(self.data.type_sets) > 1:
-                        for i in range(g.roles):
-                            self._add(
-                                self.role[p, g.index, i, cell.index] <= having,
-                                "type_set_of", p, g.index, i, cell.index,
-                            )  # fmt: skip
+                        self._add(share <= self.config[p, c.index], "share", o, p, c.index)
 
     def add_joint_choices(self) -> None:
         """A configuration meets the classes of its grid's families; operators meet both."""
@@ -551,66 +230,12 @@ class PlacementMilp(PlacementModel):
             for y in range(len(self.data.type_sets)):
                 met = self.sum(self.joint[p, c.index, TYPES, y] for c in configs)
                 self._add(met == self.types[p, y], "joint_types", p, y)
-            for g in self.scenario.grids:
-                for f in g.families:
-                    for k in range(len(f.classes)):
-                        met = self.sum(
-                            self.joint[p, c.index, f.index, k] for c in configs if c.grid is g
-                        )
-                        self._add(
-                            met == self.comm[p, g.index, f.index, k],
-                            "joint_comm", p, g.index, f.index, k,
-                        )  # fmt: skip
-
-    def add_boundary_levels(self) -> None:
-        """A boundary between stages in use has one class, of a level that every replica keeps to.
-
-        Below that level each replica's devices of both stages are in the group of its first one.
-        """
-        classes = self.scenario.boundary_classes
-        for p in range(self.scenario.positions - 1):
-            chosen = self.sum(self.boundary[p, k] for k in range(len(classes)))
-            self._add(chosen == self.use[p + 1], "boundary", p)
-            for h in self.data.groups:
-                if h.parent < 0:
-                    continue
-                far = 1 - self.sum(
-                    self.boundary[p, k] for k, c in enumerate(classes) if c[0] <= h.level
-                )
-                for r in range(self.scenario.replicas):
-                    first = self._rank_in(p, r, 0, h)
-                    for q in (p, p + 1):
-                        for j in range(q == p, self.scenario.widest):
-                            self._add(
-                                self._rank_in(q, r, j, h) <= first + far,
-                                "boundary_level", p, h.index, r, q, j,
-                            )  # fmt: skip
-
-    def _rank_in(self, position: int, replica: int, rank: int, group: TreeGroup) -> Any:
-        """Whether a stage has a rank, and its device of a replica is in a group of the tree."""
-        return self.sum(
-            self._in_group(position, g, replica * g.grid.width + rank, group)
-            for g in self.scenario.grids
-            if rank < g.grid.width
-        )
-
-    def add_boundary_rates(self) -> None:
-        """The devices on both sides of a boundary are as good as its class says."""
-        for p in range(self.scenario.positions - 1):
-            for q in (p, p + 1):
-                for g in self.scenario.grids:
-                    for h in self.data.groups:
-                        most = min(g.roles, h.size)
-                        rooms = self.scenario.boundary_room(g, h)
-                        if min(rooms) == most:
-                            continue
-                        room = self.sum(x * self.boundary[p, k] for k, x in enumerate(rooms))
-                        if q == p:
-                            room += most * (1 - self.use[p + 1])
-                        self._add(
-                            self._devices_in(q, g, h) <= room,
-                            "boundary_rate", p, q, g.index, h.index,
-                        )  # fmt: skip
+            for (q, g, f, k), chosen in self.comm.items():
+                if q == p:
+                    met = self.sum(
+                        self.joint[p, c.index, f, k] for c in configs if c.grid.index == g
+                    )
+                    self._add(met == chosen, "joint_comm", p, g, f, k)
 
     def add_cuts(self) -> None:
         """A cut carries, for each operator before it, its largest edge to one behind it."""
@@ -765,16 +390,6 @@ class PlacementMilp(PlacementModel):
         if math.isfinite(self.cutoff):
             self._add(self.objective <= self.cutoff / self.unit, "cutoff")
 
-    def forbid_stage(self, stage: StageChoice) -> None:
-        """No stage at the position with these operators, this configuration and this type set."""
-        p = stage.position
-        outside = [o for o in self.operators if o not in stage.operators]
-        matches = self.sum(self._inside(o, p) for o in stage.operators)
-        matches += self.config[p, stage.config] + self.types[p, stage.types]
-        matches -= self.sum(self._inside(o, p) for o in outside)
-        self.forbidden += 1
-        self._add(matches <= len(stage.operators) + 1, "forbidden", self.forbidden)
-
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
         from formulations.adapters import solve_milp
@@ -789,7 +404,3 @@ class PlacementMilp(PlacementModel):
             write_model=options.write_model,
             progress=options.progress,
         )
-
-
-def _name(*parts: Any) -> str:
-    return "_".join(str(part).replace("-", "t") for part in parts)

@@ -161,7 +161,7 @@ def price_grid(
             continue
         kept = [other for other in kept if not _beats(data, config, other, ample)]
         kept.append(config)
-    found = []
+    found: list[Config] = []
     for config in kept:
         alone = config.states + held * config.stored + config.working + config.gathered
         allowed = config.allowed & (alone <= limit * (1 + _SLACK))

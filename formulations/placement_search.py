@@ -255,7 +255,15 @@ class _Run:
         wanted = self.options.write_model is not None and self.stats["models"] == 0
         if self.bounds[scenario] >= self._cutoff() and not wanted:
             return
-        cutoff = self._cutoff()
+        while (self.limit is None and self.bounds[scenario] < self._cutoff()) or wanted:
+            wanted = False
+            before = self.bounds[scenario], self.objective
+            self._solve(scenario, data, self._cutoff())
+            if before == (self.bounds[scenario], self.objective):
+                return
+
+    def _solve(self, scenario: Scenario, data: ScenarioData, cutoff: float) -> None:
+        """Build and solve a model; again without what does not fit into memory."""
         reference = self.objective if math.isfinite(self.objective) else data.bound
         model = self.model_class(data, reference or 1.0, cutoff)
         self.stats["models"] += 1
@@ -267,18 +275,20 @@ class _Run:
             outcome = model.solve(self._options_for(model), remaining)
             self._count(outcome)
             if outcome.termination.reason is Reason.ERROR:
-                self.failure = f"{scenario.label()}: {outcome.note}"
-                self.limit = Limit.ITERATIONS
+                if math.isfinite(cutoff):
+                    # a cutoff that a plan just misses can upset a solver's tolerances
+                    self._solve(scenario, data, math.inf)
+                else:
+                    self.failure = f"{scenario.label()}: {outcome.note}"
+                    self.limit = Limit.ITERATIONS
                 return
-            proved = outcome.bound * model.unit
-            if outcome.termination.reason is Reason.INFEASIBLE:
-                proved = cutoff
-            self.bounds[scenario] = max(self.bounds[scenario], min(proved, cutoff))
-            misfits = self._take(model, outcome)
-            if not misfits:
-                ended = outcome.termination
-                if ended.limit in (Limit.TIME, Limit.INTERRUPTED, Limit.MEMORY):
-                    self.limit = ended.limit
+            infeasible = outcome.termination.reason is Reason.INFEASIBLE
+            proved = cutoff if infeasible else min(cutoff, outcome.bound * model.unit)
+            self.bounds[scenario] = max(self.bounds[scenario], proved)
+            if not self._take(model, outcome):
+                ended = outcome.termination.limit
+                if ended in (Limit.TIME, Limit.INTERRUPTED, Limit.MEMORY):
+                    self.limit = ended
                 return
 
     def _take(self, model: Model, outcome: Outcome) -> bool:
