@@ -11,12 +11,13 @@ A method is ``solve(instance, options: SolveOptions) -> Result``; `instance` is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import unknown_name
+from nestopt.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +30,24 @@ __all__ = ["Method", "get_method", "method_names", "methods_of", "named"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row of the table: where the method lives, one line about it, its ``--set`` keys."""
+    """One row of the table.
+
+    Attributes
+    ----------
+    target : str
+        ``module:function``.
+    summary : str
+        One line for people.
+    settings : tuple of str
+        The ``--set`` keys that the method reads.
+    models : dict
+        Targets for instances of another schema, by schema (``nestopt.maxload/1``).
+    """
 
     target: str
     summary: str
     settings: tuple[str, ...] = ()
+    models: dict[str, str] = field(default_factory=dict)
 
 
 def _table(problem: str) -> dict[str, Method]:
@@ -69,8 +83,16 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
             if point.name == f"{problem}.{name}":
                 return point.load()
         raise unknown_name(f"{problem} method", name, method_names(problem))
-    module, _, function = row.target.partition(":")
-    return getattr(import_module(module), function)
+    return partial(_run, row, name)
+
+
+def _run(row: Method, name: str, instance: Any, options: SolveOptions) -> Result:
+    schema = getattr(instance, "schema", None)
+    target = row.target if schema is None else row.models.get(schema)
+    if target is None:
+        raise UsageError(f"method {name} does not solve instances of {schema}")
+    module, _, function = target.partition(":")
+    return getattr(import_module(module), function)(instance, options)
 
 
 def named(kind: str, name: str) -> Any:

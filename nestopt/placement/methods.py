@@ -11,7 +11,17 @@ METHODS: dict[str, Method] = {
     "dp": Method(
         "nestopt.placement.dp.solve:solve",
         "exact dynamic program over the structured space, at any size",
+        (*SPACE_SETTINGS, "ideal-limit"),
+        {
+            "nestopt.maxload/1": "nestopt.placement.maxload.dp:solve_dp",
+            "nestopt.piper/1": "nestopt.placement.piper.dp:solve_dp",
+        },
+    ),
+    "equal": Method(
+        "nestopt.placement.baselines:solve_megatron",
+        "baseline of Piper's model: equal split (otherwise as megatron)",
         SPACE_SETTINGS,
+        {"nestopt.piper/1": "nestopt.placement.piper.equal:solve_equal"},
     ),
     "megatron": Method(
         "nestopt.placement.baselines:solve_megatron",
