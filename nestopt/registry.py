@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import UsageError, unknown_name
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from nestopt.options import SolveOptions
     from nestopt.result import Result
 
-__all__ = ["Method", "get_method", "method_names", "methods_of", "named"]
+__all__ = ["Method", "get_method", "method_names", "methods_of", "named", "read_published"]
+
+# By schema: the reader of the format that the model was published with, and its name there
+_READERS = {
+    "nestopt.maxload/1": ("instances.readers.dnn_partitioning", "dnn_partitioning"),
+    "nestopt.piper/1": ("instances.readers.piper", "piper"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +49,21 @@ class Method:
         The ``--set`` keys that the method reads.
     models : dict
         Targets for instances of another schema, by schema (``nestopt.maxload/1``).
+    model_settings : dict
+        The ``--set`` keys that those targets read, by schema.
     """
 
     target: str
     summary: str
     settings: tuple[str, ...] = ()
     models: dict[str, str] = field(default_factory=dict)
+    model_settings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def all_settings(self) -> tuple[str, ...]:
+        """The ``--set`` keys that some target reads."""
+        others = (key for keys in self.model_settings.values() for key in keys)
+        return tuple(dict.fromkeys((*self.settings, *others)))
 
 
 def _table(problem: str) -> dict[str, Method]:
@@ -91,6 +107,12 @@ def _run(row: Method, name: str, instance: Any, options: SolveOptions) -> Result
     target = row.target if schema is None else row.models.get(schema)
     if target is None:
         raise UsageError(f"method {name} does not solve instances of {schema}")
+    if row.models:
+        read = row.settings if schema is None else row.model_settings.get(schema, ())
+        for key in options.set:
+            if key in row.all_settings and key not in read:
+                of = "this model" if schema is None else schema
+                raise UsageError(f"--set {key}: method {name} does not read it for {of}")
     module, _, function = target.partition(":")
     return getattr(import_module(module), function)(instance, options)
 
@@ -106,3 +128,32 @@ def named(kind: str, name: str) -> Any:
         If the name's parameters are wrong (``mesh2d:0x4``).
     """
     return import_module("instances.catalog").resolve(kind, name)
+
+
+def read_published(schema: str, data: Any, file: str) -> Any | None:
+    """The instance in a file of the format that a model was published with.
+
+    Parameters
+    ----------
+    schema : str
+        The model's schema, ``nestopt.maxload/1`` or ``nestopt.piper/1``.
+    data : Any
+        The file's JSON.
+    file : str
+        Its path, for the instance's name and for errors.
+
+    Returns
+    -------
+    MaxLoadProblem or PiperProblem or None
+        None if the file does not look like that format.
+
+    Raises
+    ------
+    InputError
+        If it does, but a value is wrong.
+    """
+    module, name = _READERS[schema]
+    reader = import_module(module)
+    if not getattr(reader, f"is_{name}")(data):
+        return None
+    return getattr(reader, f"parse_{name}")(data, Path(file).stem, file=file)

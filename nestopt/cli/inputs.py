@@ -187,7 +187,7 @@ def split_settings(
 
     rows = methods_of(problem.name)
     open_ended = method is not None and method not in rows
-    known = rows[method].settings if method in rows else ()
+    known = rows[method].all_settings if method in rows else ()
     for key in settings:
         if key not in known and key not in problem.settings and not open_ended:
             what = f"setting of {method}" if method else f"setting of a {problem.name} instance"

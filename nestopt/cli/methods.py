@@ -49,7 +49,7 @@ def methods(
             "methods": {
                 method: {
                     "summary": rows[method].summary if method in rows else "another distribution",
-                    "settings": list(rows[method].settings) if method in rows else None,
+                    "settings": list(rows[method].all_settings) if method in rows else None,
                 }
                 for method in method_names(name)
             },

@@ -23,6 +23,8 @@ from nestopt.cli.parameters import (
 from nestopt.errors import CheckError, UsageError, unknown_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nestopt.cli.output import Progress
     from nestopt.options import SolveOptions
     from nestopt.problem import Instance, Problem
@@ -57,7 +59,8 @@ def solve(
             "--objective",
             metavar="NAME",
             help="Placement: what to minimize, iteration-time (seconds per training iteration, "
-            "the default) or bottleneck (the slowest stage). Collectives: makespan.",
+            "the default) or bottleneck (the slowest stage; the only one with model=max-load and "
+            "model=piper). Collectives: makespan.",
         ),
     ] = None,
     space: Annotated[
@@ -136,6 +139,10 @@ def solve(
       nestopt solve --collective all-gather --topology mesh2d:32x32 -o ag.json
       nestopt solve instance.json --method cpsat --warm-start ag.json
       nestopt solve ag-dgx1v --json
+      nestopt solve --workload bert24_inference.json --cluster 6+1 \\
+          --set model=max-load
+      nestopt solve --workload bert32a100.json --cluster 64x8GiB \\
+          --set model=piper --set batch=1920 --set bandwidth=25GiB/s
 
     \b
     Exit status:
@@ -175,21 +182,21 @@ def solve(
     problem = get_problem(source.problem)
     for_instance, for_method = inputs.split_settings(settings, problem, name)
     progress = Progress(source.problem, quiet=quiet)
+    loaded = source.load(problem, for_instance)
     options = SolveOptions(
-        objective=objective or OBJECTIVES[source.problem][0],
-        space=space or SPACES[0],
+        objective=_offered(loaded, "objective", objective, OBJECTIVES[source.problem]),
+        space=_offered(loaded, "space", space, SPACES),
         time_limit=limit,
         seed=seed,
         threads=inputs.thread_count(threads),
         rel_gap=rel_gap,
         backend=backend,
-        warm_start=_read_warm_start(warm_start, source.problem),
+        warm_start=_read_warm_start(warm_start, problem, loaded),
         write_model=write_model,
         output=output,
         set=for_method,
         progress=progress,
     )
-    loaded = source.load(problem, for_instance)
     result = _run(function, name, loaded, options, progress)
     result.settings = _recorded(options) | result.settings
     _deliver(result, problem, target, as_json=json)
@@ -221,17 +228,34 @@ def _refuse_contradictions(
             )
 
 
-def _read_warm_start(file: str | None, problem: str) -> Result | None:
+def _offered(instance: Instance, what: str, wanted: str | None, usual: Sequence[str]) -> str:
+    """The objective or space wanted, or the first one; instances of other models offer fewer."""
+    offered: Sequence[str] = getattr(instance, f"{what}s", usual)
+    if wanted is not None and wanted not in offered:
+        schema = getattr(instance, "schema", "this instance")
+        raise UsageError(f"--{what} {wanted}: {schema} has {' and '.join(offered)} alone")
+    return wanted or offered[0]
+
+
+def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> Result | None:
     from nestopt.cli.inputs import read_result
     from nestopt.errors import InputError
+    from nestopt.io import sha256_of
 
     if file is None:
         return None
     result = read_result(file)
-    if result.problem != problem:
-        raise InputError(f"{result.problem!r}; expected {problem!r}", file=file, field="problem")
+    if result.problem != problem.name:
+        raise InputError(
+            f"{result.problem!r}; expected {problem.name!r}", file=file, field="problem"
+        )
     if result.solution is None:
         raise InputError("is null; a warm start needs a solution", file=file, field="solution")
+    if getattr(instance, "schema", None) is not None:
+        # The models of these instances take the solution as it is
+        if result.instance.get("sha256") != sha256_of(instance.to_json()):
+            raise InputError("the result of another instance", file=file, field="instance.sha256")
+        problem.check(result, directory=Path(file).parent)
     return result
 
 

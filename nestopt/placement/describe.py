@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from nestopt.placement.cluster import Cluster
+    from nestopt.placement.piper import PiperProblem
     from nestopt.placement.plan import Plan
     from nestopt.placement.workload import Workload
     from nestopt.result import Result
 
-__all__ = ["describe", "describe_maxload", "mfu", "name_ranges", "number_ranges"]
+__all__ = ["describe", "describe_maxload", "describe_piper", "mfu", "name_ranges", "number_ranges"]
 
 WIDTH = 80
 MOST_ROWS = 40
@@ -243,13 +245,19 @@ def describe(result: Result, console: Console) -> None:
     console.print(_stage_table(workload, plan, pricing), width=min(WIDTH, console.width))
 
 
+def _to_nine_digits(seconds: float) -> str:
+    """A time for people, and in seconds as publications print it."""
+    short, long = format_seconds(seconds), f"{seconds:.9g} s"
+    return short if short == long else f"{short} ({long})"
+
+
 def describe_maxload(result: Result, console: Console) -> None:
     """Print a result of the max-load model: verdict, largest load, and the devices' stages."""
     from rich.table import Table
 
     _headline(result, console)
     if result.objective is not None:
-        console.print(f"  largest load {format_seconds(result.objective)}", markup=False)
+        console.print(f"  largest load {_to_nine_digits(result.objective)}", markup=False)
     console.print(f"  {_gap(result)}", markup=False)
     if result.solution is None:
         return
@@ -266,3 +274,67 @@ def describe_maxload(result: Result, console: Console) -> None:
         )
     console.print()
     console.print(table, width=min(WIDTH, console.width))
+
+
+def describe_piper(result: Result, console: Console) -> None:
+    """Print a result of Piper's model: verdict, time per sample, devices, and the stages.
+
+    Parameters
+    ----------
+    result : Result
+        Holds its instance.
+    console : rich.console.Console
+    """
+    from rich.table import Table
+
+    from nestopt.placement.piper import PiperProblem
+
+    _headline(result, console)
+    if result.solution is None:
+        console.print(_gap(result))
+        return
+    problem = PiperProblem.from_json(result.instance["data"])
+    stages, used = result.solution["stages"], result.solution["devices"]
+    rows = [
+        ("sample", _to_nine_digits(max(stage["time"] for stage in stages))),
+        ("proof", f"{_gap(result)} (bottleneck)"),
+        ("devices", f"{used} used, {problem.devices - used} idle; a stage takes data x tensor"),
+        ("batch", _number(problem.micro_batches, "micro-batch")),
+        ("memory", f"up to {format_bytes(max(stage['memory'] for stage in stages))} of "
+         f"{format_bytes(problem.memory)}"),
+    ]  # fmt: skip
+    for key, text in rows:
+        console.print(f"  {key:<11}{text}", markup=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=30)
+    table.add_column("devices", justify="right", no_wrap=True)
+    table.add_column("variant", overflow="fold")
+    table.add_column("a sample", justify="right", no_wrap=True)
+    table.add_column("memory", justify="right", no_wrap=True)
+    left_out = len(stages) - MOST_ROWS
+    for index, stage in enumerate(stages):
+        if left_out > 0 and MOST_ROWS // 2 <= index < len(stages) - MOST_ROWS // 2:
+            if index == MOST_ROWS // 2:
+                table.add_row("...", f"{left_out} rows left out")
+            continue
+        table.add_row(str(index), *_piper_cells(problem, stage))
+    console.print()
+    console.print(table, width=min(WIDTH, console.width))
+
+
+def _piper_cells(problem: PiperProblem, stage: dict[str, Any]) -> list[str]:
+    layers = [layer for layer in problem.layers if str(layer.id) in stage["variants"]]
+    names = Counter(layer.name or f"layer {layer.id}" for layer in layers)
+    variants = Counter(
+        layer.variants[stage["tensor"]][stage["variants"][str(layer.id)]].name for layer in layers
+    )
+    return [
+        ", ".join(name if count == 1 else f"{count} {name}" for name, count in names.most_common()),
+        f"{stage['data']} x {stage['tensor']}",
+        ", ".join(f"{count} {name}" for name, count in variants.most_common())
+        if len(variants) > 1
+        else next(iter(variants)),
+        format_seconds(stage["time"]),
+        format_bytes(stage["memory"]),
+    ]

@@ -11,11 +11,24 @@ METHODS: dict[str, Method] = {
     "dp": Method(
         "nestopt.placement.dp.solve:solve",
         "exact dynamic program over the structured space, at any size",
-        (*SPACE_SETTINGS, "ideal-limit"),
+        SPACE_SETTINGS,
         {
             "nestopt.maxload/1": "nestopt.placement.maxload.dp:solve_dp",
             "nestopt.piper/1": "nestopt.placement.piper.dp:solve_dp",
         },
+        {"nestopt.maxload/1": ("ideal-limit",), "nestopt.piper/1": ("ideal-limit", "uniform")},
+    ),
+    "milp": Method(
+        "formulations.placement_milp:solve",
+        "mixed-integer linear program over either space; small instances",
+        (*SPACE_SETTINGS, "start"),
+        {"nestopt.maxload/1": "formulations.maxload_milp:solve"},
+    ),
+    "cpsat": Method(
+        "formulations.placement_cpsat:solve",
+        "constraint program over either space; small instances",
+        (*SPACE_SETTINGS, "start"),
+        {"nestopt.maxload/1": "formulations.maxload_cpsat:solve"},
     ),
     "equal": Method(
         "nestopt.placement.baselines:solve_megatron",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.placement import models
 from nestopt.placement.cluster import Cluster
 from nestopt.placement.workload import Workload
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from nestopt.options import SolveOptions
     from nestopt.placement.maxload import MaxLoadProblem
+    from nestopt.placement.piper import PiperProblem
     from nestopt.placement.plan import Plan
     from nestopt.result import Result
 
 __all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem"]
 
 SCHEMA = "nestopt.instance/1"
-_MAXLOAD = "nestopt.maxload/1"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,31 +93,21 @@ def _is_file(value: str) -> bool:
     return value.endswith(".json") or Path(value).is_file()
 
 
-def _count(text: str, what: str) -> int:
-    try:
-        number = int(text)
-    except ValueError as error:
-        raise InputError(f"{text!r}; expected an integer", field=what) from error
-    if number < 1:
-        raise InputError(f"{number}; expected at least 1", field=what)
-    return number
-
-
 class PlacementProblem:
     """Placement's entry points; see `nestopt.problem.Problem`.
 
-    Settings of an instance: ``batch`` (global batch, in samples) and ``model``, ``pipeline`` (this
-    package's own model) or ``max-load`` (the bottleneck of a split among accelerators and CPUs;
-    then ``--workload`` is a max-load file and ``--cluster`` the devices, ``6+1`` for six
-    accelerators and a CPU).
+    Settings of an instance: ``batch`` (global batch, in samples) and ``model``: ``pipeline`` (this
+    package's own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
+    and ``--cluster`` states the devices, as `nestopt.placement.models.from_file` says; for Piper,
+    ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth")
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
-    ) -> PlacementInstance | MaxLoadProblem:
+    ) -> PlacementInstance | MaxLoadProblem | PiperProblem:
         """The instance of two names; a name is a library entry or a file.
 
         Raises
@@ -131,11 +121,14 @@ class PlacementProblem:
         from nestopt.registry import named
 
         model = settings.get("model", "pipeline")
-        if model not in ("pipeline", "max-load"):
-            raise UsageError(f"--set model={model}: expected pipeline or max-load")
         workload_name, cluster_name = names["workload"], names["cluster"]
-        if model == "max-load":
-            return _maxload(workload_name, cluster_name, settings)
+        if model in models.SCHEMAS:
+            return models.from_file(model, workload_name, cluster_name, settings)
+        if model != "pipeline":
+            known = ", ".join(("pipeline", *models.SCHEMAS))
+            raise UsageError(f"--set model={model}: expected one of {known}")
+        if "bandwidth" in settings:
+            raise UsageError("--set bandwidth belongs to model=piper")
         workload: Workload = (
             Workload.from_json(read_json(workload_name), file=workload_name)
             if _is_file(workload_name)
@@ -147,23 +140,22 @@ class PlacementProblem:
             else named("cluster", cluster_name)
         )
         if "batch" in settings:
-            workload = workload.with_batch(_count(settings["batch"], "--set batch"))
+            workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         return PlacementInstance(workload, cluster)
 
     def from_json(
         self, data: Any, *, file: str | None = None
-    ) -> PlacementInstance | MaxLoadProblem:
-        """The instance of a JSON object, of either schema.
+    ) -> PlacementInstance | MaxLoadProblem | PiperProblem:
+        """The instance of a JSON object, of any model's schema.
 
         Raises
         ------
         InputError
             Naming file, field, value and expectation.
         """
-        if isinstance(data, dict) and data.get("schema") == _MAXLOAD:
-            from nestopt.placement.maxload import MaxLoadProblem
-
-            return MaxLoadProblem.from_json(data, file=file)
+        model = models.model_of(data)
+        if model is not None:
+            return models.from_json(model, data, file=file)
         return PlacementInstance.from_json(data, file=file)
 
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
@@ -174,12 +166,17 @@ class PlacementProblem:
         CheckError
             If anything is wrong, with what and where.
         """
+        model = _model_of(result)
+        if model == "max-load":
+            from nestopt.placement.maxload import check as check_split
+
+            return check_split(result)
+        if model == "piper":
+            from nestopt.placement.piper import check as check_stages
+
+            return check_stages(result)
         from nestopt.placement.check import check_result
 
-        if _is_maxload(result):
-            from nestopt.placement.maxload import check
-
-            return check(result)
         return check_result(result)
 
     def bounds(self, instance: Any, options: SolveOptions) -> list[dict[str, Any]]:
@@ -189,73 +186,56 @@ class PlacementProblem:
 
             found: list[dict[str, Any]] = bounds(instance, options)
             return found
-        from nestopt.placement.maxload.outcome import load_bound
-        from nestopt.placement.maxload.units import make_units
+        if instance.schema == models.SCHEMAS["piper"]:
+            from nestopt.placement.piper.outcome import work_bound
 
-        relaxes = "transfers, order and memory; a unit on its faster device, work divides evenly"
-        return [
-            {
-                "name": "compute",
-                "value": float(load_bound(instance, make_units(instance))),
-                "witness": {"relaxes": relaxes},
-            }
-        ]
+            value = work_bound(instance)
+            relaxes = "transfers, exchange and memory; fastest variants, work divides evenly"
+        else:
+            from nestopt.placement.maxload.outcome import load_bound
+            from nestopt.placement.maxload.units import make_units
+
+            value = load_bound(instance, make_units(instance))
+            relaxes = (
+                "transfers, order and memory; a unit on its faster device, work divides evenly"
+            )
+        return [{"name": "compute", "value": float(value), "witness": {"relaxes": relaxes}}]
 
     def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
         """Event simulation of a result's plan beside the closed form."""
+        plan = _plan_of(result, "simulate")
         from nestopt.placement.simulate import simulate
 
-        return simulate(*_plan_of(result, "simulate"))
+        return simulate(*plan)
 
     def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
         """Draw a result's plan: its stages on the cluster and its timeline."""
+        plan = _plan_of(result, "draw")
         from nestopt.placement.plot import plot_plan
 
-        plot_plan(*_plan_of(result, "draw"), target)
+        plot_plan(*plan, target)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
-        from nestopt.placement.describe import describe, describe_maxload
+        from nestopt.placement.describe import describe, describe_maxload, describe_piper
 
-        if _is_maxload(result):
-            describe_maxload(result, console)
-        else:
-            describe(result, console)
+        shown = {"max-load": describe_maxload, "piper": describe_piper}
+        shown.get(_model_of(result) or "", describe)(result, console)
 
 
 PROBLEM = PlacementProblem()
 
 
-def _maxload(file: str, devices: str, settings: dict[str, str]) -> MaxLoadProblem:
-    from nestopt.io import read_json
-    from nestopt.placement.maxload import MaxLoadProblem
-
-    if "batch" in settings:
-        raise UsageError("--set batch: the max-load model has no batch")
-    if not _is_file(file):
-        raise UsageError(f"--workload {file}: with model=max-load it is a file ({_MAXLOAD})")
-    match = re.fullmatch(r"(\d+)\+(\d+)", devices)
-    if match is None:
-        raise UsageError(
-            f"--cluster {devices}: with model=max-load it is ACCELERATORS+CPUS, such as 6+1"
-        )
-    problem = MaxLoadProblem.from_json(read_json(file), file=file)
-    accelerators, cpus = int(match[1]), int(match[2])
-    if accelerators + cpus == 0:
-        raise InputError("no device at all", field="--cluster")
-    return replace(problem, accelerators=accelerators, cpus=cpus)
-
-
-def _is_maxload(result: Result) -> bool:
-    data = result.instance.get("data")
-    return isinstance(data, dict) and data.get("schema") == _MAXLOAD
+def _model_of(result: Result) -> str | None:
+    return models.model_of(result.instance.get("data"))
 
 
 def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
     from nestopt.placement.plan import Plan
 
-    if _is_maxload(result):
-        raise NestoptError(f"a max-load split has no pipeline to {verb}")
+    model = _model_of(result)
+    if model is not None:
+        raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
     if result.solution is None:
         raise NestoptError(f"the result has no plan to {verb}")
     if "data" not in result.instance:

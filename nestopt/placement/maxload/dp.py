@@ -23,6 +23,7 @@ from nestopt.placement.ideals import (
 )
 from nestopt.placement.maxload.outcome import infeasible_reasons, load_bound, make_result
 from nestopt.placement.maxload.units import make_units, restore
+from nestopt.placement.models import parse_count
 from nestopt.result import Limit, Reason, Termination
 
 if TYPE_CHECKING:
@@ -94,11 +95,10 @@ def solve_dp(problem: MaxLoadProblem, options: SolveOptions) -> Result:
             time.perf_counter() - started, cutoff if split else None, lower, "one linear order"
         )
     stats: dict[str, Any] = {"units": len(units)}
+    most = parse_count(options.set.get("ideal-limit", "2000000"), "--set ideal-limit")
     limit = Limit.NONE
     try:
-        lattice = enumerate_ideals(
-            units.predecessors, limit=int(options.set.get("ideal-limit", "2000000"))
-        )
+        lattice = enumerate_ideals(units.predecessors, limit=most)
     except TooManyIdealsError:
         limit = Limit.MEMORY
     else:

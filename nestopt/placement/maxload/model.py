@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,13 @@ class MaxLoadProblem:
     operators : tuple of Operator
     edges : tuple of (int, int)
         (id of the producer, id of the consumer).
+    schema, objectives, spaces : str, tuple of str, tuple of str
+        Of the class: the schema of its JSON, and what can be asked for.
     """
+
+    schema: ClassVar[str] = SCHEMA
+    objectives: ClassVar[tuple[str, ...]] = ("bottleneck",)
+    spaces: ClassVar[tuple[str, ...]] = ("structured",)
 
     name: str
     accelerators: int

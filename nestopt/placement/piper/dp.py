@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.ideals import TooManyIdealsError
+from nestopt.placement.models import parse_count
 from nestopt.placement.piper.equal import equal_split
 from nestopt.placement.piper.model import PiperStage, stage_time
 from nestopt.placement.piper.outcome import infeasible_reasons, make_result, work_bound
 from nestopt.placement.piper.stages import StageCosts
+from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Termination
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def solve_dp(problem: PiperProblem, options: SolveOptions) -> Result:
         degrees; ``--set ideal-limit=N`` caps the lattice (default 20,000).
     """
     started = time.perf_counter()
-    limit = int(options.set.get("ideal-limit", "20000"))
+    limit = parse_count(options.set.get("ideal-limit", "20000"), "--set ideal-limit")
     low = work_bound(problem)
     try:
         costs = StageCosts(problem, limit=limit)
@@ -59,7 +61,7 @@ def solve_dp(problem: PiperProblem, options: SolveOptions) -> Result:
         for d in range(1, min(problem.devices // t, problem.micro_batches) + 1)
         if problem.micro_batches % d == 0
     ]
-    uniform = options.set.get("uniform", "false").lower() == "true"
+    uniform = SpaceSettings.parse(options.set).uniform
     plan = equal_split(problem)
     value = math.inf if plan is None else _value(problem, plan)
     bound = value

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = [
     "SCHEMA",
@@ -105,7 +105,13 @@ class PiperProblem:
     layers : tuple of Layer
     edges : tuple of (int, int, float)
         (id of the producer, id of the consumer, bytes per sample).
+    schema, objectives, spaces : str, tuple of str, tuple of str
+        Of the class: the schema of its JSON, and what can be asked for.
     """
+
+    schema: ClassVar[str] = SCHEMA
+    objectives: ClassVar[tuple[str, ...]] = ("bottleneck",)
+    spaces: ClassVar[tuple[str, ...]] = ("structured",)
 
     name: str
     devices: int
