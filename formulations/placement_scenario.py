@@ -128,6 +128,8 @@ class ScenarioData:
         if self.positions == 0 or not self.configs:
             return float("inf")
         total, largest = self.floors
+        if math.isinf(total):
+            return math.inf
         return self.weights[0] * total + self.weights[1] * largest
 
     @cached_property
