@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nestopt.placement.cost import Blocks, StageCosts
-from nestopt.units import format_bytes
+from nestopt.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nestopt.placement.cluster import Cluster
     from nestopt.placement.space import SpaceSettings
     from nestopt.placement.workload import Workload
 
 __all__ = ["explain"]
+
+_PLENTY = 1e30
 
 
 def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tuple[str, ...]:
@@ -43,18 +48,47 @@ def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tu
     need = _least_needs(workload, costs, settings, len(alive))
     worst = int(np.argmax(need))
     name = _first_of_kind(workload, costs, worst)
-    if need[worst] > largest.usable:
+    if math.isinf(need[worst]):
+        return (
+            f"divisibility: operator {name!r} has no offered replicas, micro-batch and degrees "
+            f"that go together: replicas x degrees within {len(alive)} devices, the expert degree "
+            "a divisor of the micro-batch",
+        )
+    usable = max(0.0, largest.usable)
+    has = f"the largest, device {device} ({largest.name}), has {format_bytes(usable)} usable"
+    fits = _fits(workload, cluster, settings)
+    if not fits(_PLENTY):
+        return (_never_fits(workload, settings, len(alive)),)
+    if need[worst] <= usable and fits(usable):
+        return (
+            "places: a pipeline would fit if devices were only counted, but none does on the "
+            f"devices that the space offers each stage; {has}",
+        )
+    least = _rounded_up(_least_memory(fits, max(usable, float(need[worst]))))
+    if need[worst] > usable:
         return (
             f"memory: operator {name!r} alone needs at least {format_bytes(float(need[worst]))} on "
-            f"each of its devices, whatever its configuration; the largest, device {device} "
-            f"({largest.name}), has {format_bytes(largest.usable)} usable",
+            f"each of its devices, whatever its configuration; {has}, and at least {least} would "
+            f"be needed for all {workload.num_operators} operators on {len(alive)} devices",
         )
-    least = _least_memory(workload, cluster, settings, largest.usable)
     return (
         f"memory: each operator fits alone, but no pipeline holds all {workload.num_operators} "
-        f"operators on {len(alive)} devices; the largest, device {device} ({largest.name}), has "
-        f"{format_bytes(largest.usable)} usable, and at least {format_bytes(least)} would be "
-        f"needed; operator {name!r} needs most, {format_bytes(float(need[worst]))} alone",
+        f"operators on {len(alive)} devices; {has}, and at least {least} would be needed; "
+        f"operator {name!r} needs most, {format_bytes(float(need[worst]))} alone",
+    )
+
+
+def _never_fits(workload: Workload, settings: SpaceSettings, devices: int) -> str:
+    if settings.schedule == "interleaved":
+        return (
+            f"divisibility: no pipeline on {devices} devices has a number of stages that divides "
+            f"its micro-batches and, in every stage, the operators of each repeated kind in "
+            f"multiples of {settings.chunks} chunks"
+        )
+    what = "one configuration for all stages gives" if settings.uniform else "degrees give"
+    return (
+        f"divisibility: whatever the memory, no offered replicas, micro-batch and {what} a "
+        f"pipeline of all {workload.num_operators} operators on {devices} devices"
     )
 
 
@@ -99,36 +133,86 @@ def _least_needs(
     return least
 
 
-def _least_memory(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, usable: float
-) -> float:
-    """Usable bytes under which not even the position-free relaxation finds a pipeline.
+def _fits(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Callable[[float], bool]:
+    """Whether the position-free relaxation finds a pipeline when the largest device has `usable`.
 
-    All devices are scaled alike; the figure is that of the largest, to a part in 1000.
+    All devices are scaled alike.
     """
     from nestopt.placement.dp.cases import all_cases
     from nestopt.placement.dp.solve import Clock, new_search
 
-    def fits(scale: float) -> bool:
-        from dataclasses import replace
+    types = [cluster.types[i] for i in sorted(set(cluster.type_of[cluster.alive].tolist()))]
+    most = max(t.usable for t in types)
+    lean = _leanest(workload, settings, len(cluster.alive))
 
-        types = [
-            replace(t, memory=t.usable * scale, reserve=0.0) if t.usable > 0 else t
+    def fits(usable: float) -> bool:
+        scaled = [
+            replace(t, memory=usable * (max(0.0, t.usable / most) if most > 0 else 1), reserve=0.0)
             for t in cluster.types
         ]
         clock = Clock(math.inf)
-        search = new_search(workload, cluster.with_types(types), settings, "iteration-time", clock)
+        search = new_search(workload, cluster.with_types(scaled), lean, "bottleneck", clock)
+        cases = all_cases(search)
+        # A beam finds a loose pipeline at once; only without one is an exact search needed.
         return any(
-            search.run_relaxed(c.grids, c.modes, c.batch, math.inf)[1] is not None
-            for c in all_cases(search)
+            search.run_relaxed(c.grids, c.modes, c.batch, math.inf, beam)[1] is not None
+            for beam in (2, 0)
+            for c in cases
         )
 
-    low, high = 1.0, 2.0
+    return fits
+
+
+def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> SpaceSettings:
+    """A smaller space in which something fits if anything fits in the whole.
+
+    A higher ZeRO stage up to 2 only divides more, selective recomputation stores what it holds for
+    one micro-batch less, sequence parallelism divides, and a smaller micro-batch leaves at most as
+    many samples in flight. Interleaving ties the micro-batch to the stages.
+    """
+    zero = {max((z for z in settings.zero if z < 3), default=3), max(settings.zero)}
+    recompute = tuple(
+        r for r in settings.recompute if r != "none" or "selective" not in settings.recompute
+    )
+    microbatch = settings.microbatch
+    if settings.schedule != "interleaved":
+        experts = {g.e for g in settings.grids(workload, devices)}
+        multiples = {1}
+        for e in experts:
+            multiples |= {math.lcm(e, x) for x in multiples}
+        pairs = settings.batches(workload, devices)
+        least = {
+            min(b for r, b in pairs if r == d and b % x == 0)
+            for d in {r for r, _ in pairs}
+            for x in multiples
+            if any(r == d and b % x == 0 for r, b in pairs)
+        }
+        microbatch = tuple(sorted(least))
+    return replace(
+        settings,
+        zero=tuple(sorted(zero)),
+        recompute=recompute,
+        sequence=(max(settings.sequence),),
+        microbatch=microbatch,
+    )
+
+
+def _least_memory(fits: Callable[[float], bool], enough: float) -> float:
+    """Least usable bytes with which something fits, to a part in 2000; `enough` is a first try."""
+    low = high = max(1.0, enough)
     while not fits(high):
         low, high = high, 2 * high
-        if high > 2**20:
-            return math.inf
-    while high / low > 1.001:
+    if low == high:
+        return high
+    while high / low > 1.0005:
         middle = (low * high) ** 0.5
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return usable * high
+    return high
+
+
+def _rounded_up(least: float) -> str:
+    """Bytes in four digits that are not fewer than `least`."""
+    shown = least
+    while parse_bytes(format_bytes(shown)) < least:
+        shown *= 1.0002
+    return format_bytes(shown)

@@ -116,8 +116,9 @@ class Search:
         modes: Sequence[tuple[Mode, ...]],
         batch: Batch,
         incumbent: float,
+        beam: int = 0,
     ) -> tuple[float, Plan | None]:
-        """The least value of the position-free relaxation below `incumbent`.
+        """The least value of the position-free relaxation below `incumbent` (`beam`: as in `run`).
 
         The stages of the plan returned have no real devices: they only tell which relaxed pipeline
         the bound is the value of.
@@ -139,7 +140,7 @@ class Search:
         empty = np.zeros((5, PROFILE))
         named = [first.get(g, PlaceClass(g, empty, ())) for g in range(len(grids))]
         geometry = relaxed_places(grids, named, units, alpha, beta)
-        return self._bounded(grids, geometry, merged, batch, alpha, beta, incumbent, 0)
+        return self._bounded(grids, geometry, merged, batch, alpha, beta, incumbent, beam)
 
     def _bounded(
         self,
