@@ -65,7 +65,7 @@ def route_all(
     assert routed is not None
     journeys, sends = routed.value
     found = Best(routed.makespan, sends, routed.index, routed.tries)
-    if found.makespan <= effort.target or effort.stop():
+    if found.makespan <= effort.target or effort.restarts is not None or effort.stop():
         return found
     better = best_of(
         _searches(journeys, effort),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.collective.schedule import Schedule
+from nestopt.collective.schedule import REDUCE, Schedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,6 +70,7 @@ def _dependencies(
     topology, sends = instance.topology, schedule.num_sends
     place = schedule.chunk.astype(np.int64) * topology.num_nodes + topology.dst[schedule.link]
     by_place = np.lexsort((arrival, place))
+    turn = _turns(instance, schedule)
     waits = np.zeros(sends, dtype=np.int32)
     counts = np.zeros(sends, dtype=np.int64)
     nexts = np.empty(0, dtype=np.int64)
@@ -89,9 +90,28 @@ def _dependencies(
             by_place,
             place[by_place],
             topology.num_nodes,
+            turn,
             fill,
             waits,
             counts,
             nexts,
         )
     return waits, next_ptr, nexts
+
+
+def _turns(instance: CollectiveInstance, schedule: Schedule) -> NDArray[np.int64]:
+    """Of sends out of switches that forward piece by piece, which forwarding it is; else -1."""
+    topology = instance.topology
+    source = topology.src[schedule.link]
+    merges = np.where(
+        schedule.phase == REDUCE, topology.reduces[source], topology.multicast[source]
+    )
+    rows = np.flatnonzero(~merges)
+    group = np.stack([schedule.phase[rows], schedule.chunk[rows], source[rows]])
+    order = np.lexsort((rows, *group))
+    fresh = np.ones(len(rows), dtype=np.bool_)
+    fresh[1:] = (group[:, order[1:]] != group[:, order[:-1]]).any(axis=0)
+    index = np.arange(len(rows))
+    turn = np.full(schedule.num_sends, -1, dtype=np.int64)
+    turn[rows[order]] = index - np.maximum.accumulate(np.where(fresh, index, 0))
+    return turn

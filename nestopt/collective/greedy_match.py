@@ -54,7 +54,8 @@ class Effort:
     policy : str or None
         One of `POLICIES`, or None for a mix of all with a local search after it.
     restarts : int or None
-        Number of tries of the matching; None for as many as take about `seconds`.
+        Number of tries of the matching, without a search after it; None for as many as take about
+        `seconds`.
     seconds : float
         Rough processor time to spend, turned into counts by fixed rates, so that a run does not
         depend on the machine.
@@ -101,7 +102,8 @@ def match(task: Task, effort: Effort) -> Best[Sends]:
         _matchings(task, effort), threads=effort.threads, target=effort.target, stop=effort.stop
     )
     assert found is not None
-    chains = [] if effort.policy is not None else list(_chains(task, effort))
+    default = effort.policy is None and effort.restarts is None
+    chains = list(_chains(task, effort)) if default else []
     if not chains or found.makespan <= effort.target or effort.stop():
         return found
     better: Best[Sends] | None = best_of(

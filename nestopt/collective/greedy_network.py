@@ -101,14 +101,9 @@ class Task:
         return scaled
 
 
-def make_task(topology: Topology, parts: Sequence[Part], latency: str, *, reverse: bool) -> Task:
-    """The task of copying the chunks of `parts`; with `reverse`, of reducing them, backwards.
-
-    Reversed in time on the reversed network, a reduction to one NPU is a broadcast from it. Chunks
-    are numbered as in a collective of just these parts.
-    """
+def make_task(topology: Topology, parts: Sequence[Part], latency: str) -> Task:
+    """The task of copying the chunks of `parts` (All-Gathers and Broadcasts) to their groups."""
     times = link_times(topology, parts, latency)
-    sources = [part.destinations() if reverse else part.sources() for part in parts]
     counts = [part.num_chunks for part in parts]
     part_of = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
     size = np.array([part.chunk_size for part in parts], dtype=np.int64)
@@ -119,7 +114,7 @@ def make_task(topology: Topology, parts: Sequence[Part], latency: str, *, revers
     return Task(
         topology=topology,
         times=times,
-        source=np.concatenate(sources),
+        source=np.concatenate([part.sources() for part in parts]),
         part_of=part_of,
         size_of=np.searchsorted(times.sizes, size)[part_of].astype(np.int32),
         member=member,

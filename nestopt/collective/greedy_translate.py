@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.collective.greedy_match import Effort
-    from nestopt.collective.greedy_network import Task
+    from nestopt.collective.problem import CollectiveInstance
     from nestopt.collective.topology import Topology
 
 __all__ = ["Translation", "find_translation", "match_translated"]
@@ -115,29 +115,28 @@ def find_translation(topology: Topology) -> Translation | None:
 
 
 def match_translated(
-    task: Task, translation: Translation, chunks_per_npu: int, effort: Effort
+    instance: CollectiveInstance, translation: Translation, effort: Effort
 ) -> Best[Sends] | None:
     """The best All-Gather whose trees are translates of one tree; None where that is too large.
 
-    The task's chunks are those of one All-Gather over all nodes.
+    The instance is one All-Gather over all nodes.
     """
-    if task.num_claims > MOST_SENDS:
+    topology = instance.topology
+    (part,) = instance.collective.parts
+    chunks_per_npu = part.chunks_per_npu
+    if topology.num_nodes * part.num_chunks > MOST_SENDS:
         return None
-    cost = 1.5e-8 * task.topology.num_nodes * chunks_per_npu * len(translation.links)
+    cost = 1.5e-8 * part.num_chunks * len(translation.links)
     tries = min(effort.tries(4.0 * cost), 2000) if effort.restarts is None else effort.restarts
-    nodes = np.arange(task.topology.num_nodes)
-    steps = task.topology.dst[translation.links[:, 0]].astype(np.int64)
+    nodes = np.arange(topology.num_nodes)
+    steps = topology.dst[translation.links[:, 0]].astype(np.int64)
     moved = np.array([translation.shift(nodes, step) for step in steps])
     first = translation.links[:, 0]
+    occupancy = instance.occupancy_ps(part.chunk_size)[first]
+    transfer = instance.transfer_ps(part.chunk_size)[first]
 
     def tree(seed: int) -> tuple[int, Any]:
-        found = _grow(
-            moved,
-            task.times.occupancy[0][first],
-            task.times.transfer[0][first],
-            chunks_per_npu,
-            seed,
-        )
+        found = _grow(moved, occupancy, transfer, chunks_per_npu, seed)
         return int(found[0]), found[1:]
 
     trees: Iterator[Callable[[], tuple[int, Any]]] = (

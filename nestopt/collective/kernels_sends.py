@@ -47,6 +47,7 @@ def find_waits(
     by_place: Any,
     place: Any,
     nodes: int,
+    turn: Any,
     fill: bool,
     waits: Any,
     next_count: Any,
@@ -55,7 +56,9 @@ def find_waits(
     """Which sends each send waits for: arrivals of its chunk at its source by the time it starts.
 
     A copy waits for a copy where one has come, otherwise (it copies a finished sum) for partial
-    sums; a partial sum waits for partial sums. Called twice: with `fill` False it counts
+    sums; a partial sum waits for partial sums. With ``turn[i] >= 0`` send i waits for that one
+    arrival of its kind only, counted from 0 (the source is a switch that forwards what it receives
+    piece by piece). Called twice: with `fill` False it counts
     (`waits`, `next_count`); with `fill` True it fills `nexts`, `next_count` then being where the
     entries of each send go.
 
@@ -72,11 +75,12 @@ def find_waits(
         for wanted in (0, 1):
             if wanted == 0 and phase[i] == 1:
                 continue
-            found = 0
+            found, seen = 0, 0
             k = low
             while k < len(place) and place[k] == spot and arrival[by_place[k]] <= start[i]:
                 j = by_place[k]
-                if phase[j] == wanted:
+                seen += phase[j] == wanted
+                if phase[j] == wanted and (turn[i] < 0 or turn[i] == seen - 1):
                     found += 1
                     if fill:
                         nexts[next_count[j]] = i
