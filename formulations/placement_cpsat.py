@@ -54,7 +54,7 @@ class PlacementCpsat(PlacementModel):
         Whether to leave out plans that differ from others by the names of alike things.
     """
 
-    precision = 1e-6
+    precision = 5e-7
 
     def __init__(
         self,

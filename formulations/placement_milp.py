@@ -46,7 +46,7 @@ class PlacementMilp(PlacementModel):
         Whether to leave out plans that differ from others by the names of alike things.
     """
 
-    precision = 1e-6
+    precision = 5e-7
 
     def __init__(
         self,

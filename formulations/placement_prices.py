@@ -184,7 +184,8 @@ class _Pricing:
         self.double = Blocks(2 * self.single.counts, none, none, none)
         one = np.ones(1)
         empty = np.zeros((1, count), dtype=np.int64)
-        self.shared = Blocks(empty, 0 * one, 0 * one, one)
+        tied = data.workload.tied
+        self.shared = Blocks(empty, 0 * one, 0 * one, (tied.params if tied else 0.0) * one)
         self.cut = Blocks(empty, one, 0 * one, 0 * one)
         self.totals = {DENSE: float(data.params.sum()), SPARSE: float(data.params_expert.sum())}
 
