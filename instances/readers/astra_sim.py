@@ -7,11 +7,12 @@ with the first dimension varying fastest.
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from instances.grids import Dimension, product
-from instances.readers.base import link_spec, whole
+from instances.readers.base import MOST, link_spec, whole
 from nestopt.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def read_astra_sim(source: Source) -> Reading:
     for axis in range(count):
         kind = rows["topology"][axis]
         where = f"topology[{axis}]"
-        if kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _KINDS:
             raise source.error(
                 f"unknown link type {kind!r}; known: {', '.join(_KINDS)}", line["topology"], where
             )
@@ -51,6 +52,8 @@ def read_astra_sim(source: Source) -> Reading:
             (f"bandwidth[{axis}]", f"line {line['latency']}, latency[{axis}]"),
         )
         dimensions.append(Dimension(_KINDS[kind], size, link))
+    if math.prod(dimension.size for dimension in dimensions) > MOST:
+        raise source.error(f"more than {MOST} NPUs", line["npus_count"], "npus_count")
     return source.reading(product(source.name, dimensions, first_fastest=True))
 
 

@@ -15,7 +15,11 @@ from nestopt.units import parse_bandwidth
 if TYPE_CHECKING:
     from instances.network import Network
 
-__all__ = ["Reading", "Source", "link_spec", "strip_suffix", "whole"]
+__all__ = ["MOST", "MOST_PARALLEL", "Reading", "Source", "link_spec", "strip_suffix", "whole"]
+
+MOST = 10**6
+MOST_PARALLEL = 1000
+_MOST_UNITS = 2**61
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +114,32 @@ def _where(line: int | None, where: str) -> str | None:
     return ", ".join(parts) or None
 
 
-def whole(source: Source, text: Any, line: int | None, where: str, *, minimum: int = 0) -> int:
-    """A whole number of at least `minimum`."""
+def whole(
+    source: Source,
+    text: Any,
+    line: int | None,
+    where: str,
+    *,
+    minimum: int = 0,
+    maximum: int = MOST,
+) -> int:
+    """A whole number from `minimum` to `maximum`."""
     try:
         value = int(text)
-    except (TypeError, ValueError):
-        raise source.error(f"{text!r}; expected a whole number", line, where) from None
+    except (TypeError, ValueError, OverflowError):
+        raise source.error(f"{_short(text)}; expected a whole number", line, where) from None
+    if isinstance(text, float) and value != text:
+        raise source.error(f"{text!r}; expected a whole number", line, where)
     if value < minimum:
-        raise source.error(f"{value}; expected at least {minimum}", line, where)
+        raise source.error(f"{_short(value)}; expected at least {minimum}", line, where)
+    if value > maximum:
+        raise source.error(f"{_short(value)}; expected at most {maximum}", line, where)
     return value
+
+
+def _short(value: Any) -> str:
+    shown = repr(value) if isinstance(value, str) else str(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _exact(source: Source, value: Any, line: int | None, where: str) -> Fraction:
@@ -127,7 +148,7 @@ def _exact(source: Source, value: Any, line: int | None, where: str) -> Fraction
     try:
         return Fraction(str(value).strip())
     except (ValueError, ZeroDivisionError):
-        raise source.error(f"{value!r}; expected a number", line, where) from None
+        raise source.error(f"{_short(value)}; expected a number", line, where) from None
 
 
 def link_spec(
@@ -159,6 +180,12 @@ def link_spec(
         raise source.error(f"{bandwidth[0]} is a zero bandwidth", line, where[0])
     if delay < 0:
         raise source.error(f"{latency[0]} is a negative latency", line, where[1])
+    for value, unit, shown, place in (
+        (rate, "bytes/s", bandwidth[0], where[0]),
+        (delay, "ps", latency[0], where[1]),
+    ):
+        if value > _MOST_UNITS:
+            raise source.error(f"{_short(shown)} is more than 2**61 {unit}", line, place)
     return LinkSpec(round(rate), round(delay))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from instances.network import NetworkBuilder
-from instances.readers.base import link_spec, whole
+from instances.readers.base import MOST_PARALLEL, link_spec, whole
 from instances.readers.xml import parse_xml
 from nestopt.errors import InputError
 from nestopt.units import parse_bandwidth, parse_time_ps
@@ -79,7 +79,9 @@ def read_graphml(source: Source) -> Reading:
                 )
             seen[pair] = edge.line
         values = {**defaults["edge"], **_data(source, edge, keys)}
-        count = whole(source, values.get("count", "1"), edge.line, "count", minimum=1)
+        count = whole(
+            source, values.get("count", "1"), edge.line, "count", minimum=1, maximum=MOST_PARALLEL
+        )
         spec = _link(source, values, unit, edge.line)
         if directed:
             builder.link(a, b, spec, "link", count)

@@ -148,8 +148,13 @@ def read_topograph(source: Source) -> Reading:
         where = f"switches.{name}"
         if not isinstance(entry, dict) or not set(entry) <= {"switches", "nodes"} or not entry:
             raise source.error("expected 'switches' or 'nodes'", None, where)
-        switch = fabric.switches[name] = _Switch(None, list(entry.get("switches", [])))
-        for index, node in enumerate(entry.get("nodes", [])):
+        children, nodes = entry.get("switches", []), entry.get("nodes", [])
+        if not isinstance(children, list) or not all(isinstance(c, str) for c in children):
+            raise source.error("expected a list of names", None, f"{where}.switches")
+        if not isinstance(nodes, list):
+            raise source.error("expected a list of nodes", None, f"{where}.nodes")
+        switch = fabric.switches[name] = _Switch(None, children)
+        for index, node in enumerate(nodes):
             field_ = f"{where}.nodes[{index}]"
             if not isinstance(node, dict) or not isinstance(node.get("node_id"), str):
                 raise source.error("expected an object with node_id", None, field_)

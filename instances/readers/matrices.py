@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from instances.machines import DGX1V_LINKS
 from instances.network import NetworkBuilder
-from instances.readers.base import Source, link_spec, whole
+from instances.readers.base import MOST_PARALLEL, Source, link_spec, whole
 from instances.spec import LinkSpec
 from nestopt.errors import InputError
 from nestopt.units import parse_bytes, parse_time_ps
@@ -87,11 +87,14 @@ def read_sccl(source: Source) -> Reading:
     builder = NetworkBuilder()
     for node in range(len(rows)):
         builder.npu(f"npu{node}")
-    joined = _sccl_switches(source, builder, data.get("switches") or [], rows, link)
+    switches = data.get("switches") or []
+    if not isinstance(switches, list):
+        raise source.error(f"{switches!r}; expected a list", None, "switches")
+    joined = _sccl_switches(source, builder, switches, rows, link)
     for dst, row in enumerate(rows):
         for src, value in enumerate(row):
             where = f"links[{dst}][{src}]"
-            count = whole(source, value, None, where)
+            count = whole(source, value, None, where, maximum=MOST_PARALLEL)
             if count and src == dst:
                 raise source.error("joins a node to itself", None, where)
             if (src, dst) not in joined:
@@ -114,10 +117,12 @@ def _sccl_switches(
         if not isinstance(row, list) or len(row) != 4:
             raise source.error("expected [sources, destinations, bandwidth, name]", None, where)
         sources, destinations, bandwidth, _ = row
-        count = whole(source, bandwidth, None, f"{where}[2]", minimum=1)
-        group = frozenset(sources) | frozenset(destinations)
-        if not all(isinstance(n, int) and 0 <= n < len(rows) for n in group):
-            raise source.error(f"{sorted(map(str, group))} are not all nodes", None, where)
+        if not isinstance(sources, list) or not isinstance(destinations, list):
+            raise source.error("expected lists of sources and destinations", None, where)
+        count = whole(source, bandwidth, None, f"{where}[2]", minimum=1, maximum=MOST_PARALLEL)
+        if not all(isinstance(n, int) and 0 <= n < len(rows) for n in (*sources, *destinations)):
+            raise source.error(f"{sources} and {destinations} are not all nodes", None, where)
+        group = frozenset((*sources, *destinations))
         if len(sources) == 1 and len(destinations) == len(group) - 1:
             send[sources[0], group] = count
         elif len(destinations) == 1 and len(sources) == len(group) - 1:
@@ -176,7 +181,7 @@ def read_taccl(source: Source) -> Reading:
     data = load_json(source)
     size = Fraction(parse_bytes(source.needed("size", "for which chunk size it holds"), "size"))
     microsecond = 10**6
-    count = whole(source, data.get("gpus_per_node"), None, "gpus_per_node", minimum=1)
+    count = whole(source, data.get("gpus_per_node"), None, "gpus_per_node", minimum=1, maximum=1000)
     alpha = data.get("alpha", 0)
     builder = NetworkBuilder()
     nodes = source.settings.option_integer("nodes", 1)

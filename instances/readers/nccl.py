@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from instances.network import NetworkBuilder
-from instances.readers.base import link_spec, whole
+from instances.readers.base import MOST_PARALLEL, link_spec, whole
 from instances.readers.xml import parse_xml
 from instances.spec import LinkSpec
 
@@ -157,6 +157,7 @@ class _State:
                     element.line,
                     "nvlink.count",
                     minimum=1,
+                    maximum=MOST_PARALLEL,
                 )
                 if target in seen:
                     raise self.source.error(

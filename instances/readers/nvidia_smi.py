@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instances.network import NetworkBuilder
+from instances.readers.base import whole
 from instances.spec import LinkSpec
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _row(source: Source, header: list[str], tokens: list[str], line: int, found:
         if (cell == "X") != (device == name):
             raise source.error(f"{cell!r} off or on the diagonal", line, f"{name} to {device}")
         if device.startswith("GPU"):
-            links.append(int(nvlink[1]) if nvlink else 0)
+            links.append(whole(source, nvlink[1], line, f"{name} to {device}") if nvlink else 0)
     found.gpus.append(name)
     found.lines.append(line)
     found.links.append(links)

@@ -43,7 +43,7 @@ def parse_xml(source: Source) -> Element:
     """
     root: list[Element] = []
     stack: list[Element] = []
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         element = Element(tag.rpartition(":")[2], dict(attributes), parser.CurrentLineNumber)

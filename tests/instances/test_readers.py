@@ -536,3 +536,24 @@ def test_sccl_algorithm_files_hold_their_topology(tmp_path: Path) -> None:
     (tmp_path / "algo.json").write_text(json.dumps({"msccl_type": "algorithm", "topology": inner}))
     network = read("sccl", tmp_path / "algo.json", {"link": "25GB/s"}).network
     assert total(network) == 2 * 24 * 25 * GB
+
+
+@pytest.mark.parametrize("kind, name, settings", [row[:3] for row in SAMPLES])
+def test_damaged_files_never_end_in_another_error(
+    tmp_path: Path, kind: str, name: str, settings: dict[str, str]
+) -> None:
+    """Sixty damaged copies: each is read or refused with an `InputError`."""
+    text = (DATA / name).read_text()
+    rng = np.random.default_rng(0)
+    junk = ["", "-1", "9" * 20, "1e400", "nan", "null", "\n", "\t", "x", "[", '"', "<", "="]
+    path = tmp_path / name
+    refused = 0
+    for _ in range(60):
+        start = int(rng.integers(0, len(text)))
+        stop = min(len(text), start + int(rng.integers(0, 4)))
+        path.write_text(text[:start] + junk[int(rng.integers(0, len(junk)))] + text[stop:])
+        try:
+            read(kind, path, settings).network.topology()
+        except InputError:
+            refused += 1
+    assert refused > 10
