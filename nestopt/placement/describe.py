@@ -119,6 +119,7 @@ def _spread(values: Sequence[str]) -> str:
 
 
 def _stage_table(workload: Workload, plan: Plan, pricing: Pricing) -> Table:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -141,7 +142,7 @@ def _stage_table(workload: Workload, plan: Plan, pricing: Pricing) -> Table:
         cells = _cells(run, workload, plan, pricing)
         if alike:
             del cells[2]
-        table.add_row(*cells)
+        table.add_row(*(escape(cell) for cell in cells))
     return table
 
 
@@ -285,6 +286,7 @@ def describe_piper(result: Result, console: Console) -> None:
         Holds its instance.
     console : rich.console.Console
     """
+    from rich.markup import escape
     from rich.table import Table
 
     from nestopt.placement.piper import PiperProblem
@@ -295,6 +297,8 @@ def describe_piper(result: Result, console: Console) -> None:
         return
     problem = PiperProblem.from_json(result.instance["data"])
     stages, used = result.solution["stages"], result.solution["devices"]
+    variants = [_piper_variants(problem, stage) for stage in stages]
+    known = list(dict.fromkeys(name for names in variants for name in names))
     rows = [
         ("sample", _to_nine_digits(max(stage["time"] for stage in stages))),
         ("proof", f"{_gap(result)} (bottleneck)"),
@@ -302,39 +306,51 @@ def describe_piper(result: Result, console: Console) -> None:
         ("batch", _number(problem.micro_batches, "micro-batch")),
         ("memory", f"up to {format_bytes(max(stage['memory'] for stage in stages))} of "
          f"{format_bytes(problem.memory)}"),
+        ("variants", " + ".join(known)),
     ]  # fmt: skip
     for key, text in rows:
         console.print(f"  {key:<11}{text}", markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("stage", no_wrap=True)
-    table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=30)
+    table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=32)
     table.add_column("devices", justify="right", no_wrap=True)
-    table.add_column("variant", overflow="fold")
+    table.add_column("variants", overflow="fold")
     table.add_column("a sample", justify="right", no_wrap=True)
     table.add_column("memory", justify="right", no_wrap=True)
     left_out = len(stages) - MOST_ROWS
-    for index, stage in enumerate(stages):
+    for index, (stage, names) in enumerate(zip(stages, variants)):
         if left_out > 0 and MOST_ROWS // 2 <= index < len(stages) - MOST_ROWS // 2:
             if index == MOST_ROWS // 2:
                 table.add_row("...", f"{left_out} rows left out")
             continue
-        table.add_row(str(index), *_piper_cells(problem, stage))
+        table.add_row(
+            str(index),
+            escape(_piper_layers(problem, stage)),
+            f"{stage['data']} x {stage['tensor']}",
+            " + ".join(str(names[name]) for name in known),
+            format_seconds(stage["time"]),
+            format_bytes(stage["memory"]),
+        )
     console.print()
     console.print(table, width=min(WIDTH, console.width))
 
 
-def _piper_cells(problem: PiperProblem, stage: dict[str, Any]) -> list[str]:
-    layers = [layer for layer in problem.layers if str(layer.id) in stage["variants"]]
-    names = Counter(layer.name or f"layer {layer.id}" for layer in layers)
-    variants = Counter(
-        layer.variants[stage["tensor"]][stage["variants"][str(layer.id)]].name for layer in layers
+def _piper_layers(problem: PiperProblem, stage: dict[str, Any]) -> str:
+    """Names of a stage's layers, the most frequent first."""
+    names = Counter(
+        layer.name or f"layer {layer.id}"
+        for layer in problem.layers
+        if str(layer.id) in stage["variants"]
     )
-    return [
-        ", ".join(name if count == 1 else f"{count} {name}" for name, count in names.most_common()),
-        f"{stage['data']} x {stage['tensor']}",
-        ", ".join(f"{count} {name}" for name, count in variants.most_common())
-        if len(variants) > 1
-        else next(iter(variants)),
-        format_seconds(stage["time"]),
-        format_bytes(stage["memory"]),
-    ]
+    return ", ".join(
+        name if count == 1 else f"{count} {name}" for name, count in names.most_common()
+    )
+
+
+def _piper_variants(problem: PiperProblem, stage: dict[str, Any]) -> Counter[str]:
+    """How many of a stage's layers run in which variant."""
+    return Counter(
+        layer.variants[stage["tensor"]][stage["variants"][str(layer.id)]].name
+        for layer in problem.layers
+        if str(layer.id) in stage["variants"]
+    )

@@ -118,14 +118,14 @@ def test_names_and_files(tmp_path):
     for value in ("0", "many"):
         with pytest.raises(InputError, match="--set batch"):
             PROBLEM.from_names(files, {"batch": value})
-    with pytest.raises(UsageError, match="pipeline or max-load"):
+    with pytest.raises(UsageError, match="one of pipeline, max-load, piper"):
         PROBLEM.from_names(files, {"model": "flow"})
 
 
 def test_the_problem_is_found_by_name():
     assert get_problem("placement") is PROBLEM
     assert PROBLEM.name == "placement"
-    assert PROBLEM.settings == ("batch", "model")
+    assert PROBLEM.settings == ("batch", "model", "bandwidth")
 
 
 # --- the max-load model -------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_max_load_results():
     assert "largest load 3 s" in text
     assert text.count("accelerator") == 2
     for call in (PROBLEM.simulate, lambda r: PROBLEM.plot(r, Path("x.png"))):
-        with pytest.raises(NestoptError, match="a max-load split has no pipeline"):
+        with pytest.raises(NestoptError, match="the max-load model has no timeline"):
             call(max_load_result())
     (bound,) = PROBLEM.bounds(max_load(), None)
     assert bound["name"] == "compute"
