@@ -13,10 +13,14 @@ from instances.library.entries import LIBRARY
 from nestopt.io import read_json, validate_model, write_json
 from nestopt.result import relative_gap
 
-__all__ = ["CLASSES", "SCHEMA", "TOLERANCE", "Archive", "Record", "Score", "difficulty"]
+__all__ = ["CLASSES", "CLOSED", "SCHEMA", "TOLERANCE", "Archive", "Record", "Score", "difficulty"]
 
 SCHEMA = "nestopt.bks/1"
 TOLERANCE = 1e-9
+"""Values that are no integers and differ by less than this fraction are the same."""
+CLOSED = 1e-6
+"""A gap up to this closes an instance whose values are no integers: exact solvers work on scaled
+integers or with tolerances of this size."""
 
 CLASSES: dict[str, tuple[float, float]] = {
     "toy": (1.0, 30.0),
@@ -60,6 +64,15 @@ class Record:
             return None
         gap = relative_gap(self.objective.value, self.bound.value)
         return 0.0 if gap is not None and abs(gap) <= TOLERANCE else gap
+
+    @property
+    def closed(self) -> bool:
+        """Whether the objective is proved optimal: gap 0 between integers, else up to `CLOSED`."""
+        if self.objective is None or self.bound is None or self.gap is None:
+            return False
+        if isinstance(self.objective.value, int) and isinstance(self.bound.value, int):
+            return self.gap == 0
+        return abs(self.gap) <= CLOSED
 
 
 @dataclass(slots=True)
@@ -145,6 +158,6 @@ class _ArchiveFile(BaseModel):
 
 def difficulty(record: Record | None) -> str:
     """The class of an entry by the time of the run that proved its bound; ``open`` if none did."""
-    if record is None or record.gap != 0 or record.bound is None:
+    if record is None or not record.closed or record.bound is None:
         return "open"
     return next(name for name, (limit, _) in CLASSES.items() if record.bound.seconds <= limit)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from instances.library.entries import entries, entry, load
-from instances.library.records import CLASSES, TOLERANCE, Archive, Record, Score, difficulty
+from instances.library.records import CLASSES, CLOSED, TOLERANCE, Archive, Record, Score, difficulty
 from nestopt.errors import CheckError, UsageError
 from nestopt.io import read_json, sha256_of
 from nestopt.result import Result
@@ -148,7 +148,7 @@ def update(
     if math.isfinite(result.bound) and (bound is None or _below(bound.value, result.bound)):
         lines.append(f"{found.name}: bound {_was(bound)}{result.bound!r}")
         bound = _score(result, result.bound)
-    if best is not None and bound is not None and _below(best.value, bound.value):
+    if best is not None and bound is not None and _contradict(best.value, bound.value):
         raise CheckError(
             f"{found.name}: objective {best.value!r} ({best.method}) is below the bound "
             f"{bound.value!r} ({bound.method}); one of them is wrong"
@@ -169,6 +169,12 @@ def _below(a: float | int, b: float | int) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return a < b - TOLERANCE * max(abs(a), abs(b))
+
+
+def _contradict(objective: float | int, bound: float | int) -> bool:
+    if isinstance(objective, int) and isinstance(bound, int):
+        return objective < bound
+    return objective < bound - CLOSED * abs(bound)
 
 
 def _keep(result: Result, path: Path) -> None:
@@ -233,7 +239,7 @@ def verify(name: str, archive: Archive, *, solve: bool = False, threads: int = 1
                 f"{name}: generated instance {digest[:12]}, archive {record.sha256[:12]}"
             )
         lines.append(f"{name}: instance {digest[:12]}")
-        if record.gap is not None and record.gap < 0:
+        if record.gap is not None and record.gap < -CLOSED:
             raise CheckError(f"{name}: the objective is below the bound")
         found = entry(name).known
         best = record.objective

@@ -71,13 +71,13 @@ def test_archive_names_are_entries() -> None:
 def test_closed_instances_have_the_published_optimum() -> None:
     for name, record in ARCHIVE.records.items():
         known = entry(name).known
-        if known is not None and record.gap == 0 and record.objective is not None:
+        if known is not None and record.closed and record.objective is not None:
             assert record.objective.value == known, name
 
 
 def test_enough_is_closed_and_enough_is_open() -> None:
     table = rows(ARCHIVE)
-    closed = [row["problem"] for row in table if row["gap"] == 0]
+    closed = [row["problem"] for row in table if row["class"] != "open"]
     assert closed.count("placement") >= 15
     assert closed.count("collective") >= 20
     assert sum(row["class"] == "open" for row in table) >= 5
@@ -103,7 +103,15 @@ def test_difficulty_by_time_to_proof() -> None:
     assert classes == ["toy", "easy", "medium", "hard"]
     assert difficulty(record(0.9, 0.5)) == "open"
     assert difficulty(None) == "open"
+    assert difficulty(record(1.0 - 1e-7, 0.5)) == "toy"
+    whole = Record("x", _score(10**9), _score(10**9 - 1))
+    assert difficulty(whole) == "open"
+    assert difficulty(Record("x", _score(10**9), _score(10**9))) == "toy"
     assert set(classes) < set(CLASSES)
+
+
+def _score(value: int) -> Score:
+    return Score(value, "cpsat", 0.1, "2026-01-01", "m", "0")
 
 
 def test_update_takes_what_improves_and_only_that(empty: Archive, solved: Result) -> None:
