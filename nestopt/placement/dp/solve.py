@@ -32,6 +32,8 @@ __all__ = ["Clock", "Outcome", "new_search", "reported", "search_structured", "s
 _BEAM = 2
 _BEAM_CASES = 8
 _CLOSE = 1.0 - 1e-12
+# The search aims at a hair less than the gap allowed, so that rounding cannot exceed it.
+_HAIR = 1.0 - 1e-6
 
 
 @dataclass(slots=True)
@@ -135,12 +137,14 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     if not cases:
         state.bound = state.general_bound = math.inf
         return
+    keep = 1.0 - options.rel_gap * _HAIR
     floors = {id(c): c.bound(alive // c.batch.replicas) for c in cases}
     state.bound = state.general_bound = floors[id(cases[0])]
 
     def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
-        enough = state.objective * (1 - options.rel_gap)
-        value, plan = search.run(case.grids, case.modes, case.batch, layout, window, enough, beam)
+        value, plan = search.run(
+            case.grids, case.modes, case.batch, layout, window, state.objective * keep, beam
+        )
         if plan is not None:
             state.objective, state.plan = value, plan
             if options.progress is not None:
@@ -168,12 +172,16 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     ]
     scenarios.sort(key=lambda row: row[:2])
     search.stats.scenarios = len(scenarios)
+    # Least value that a plan may have in the scenarios searched: with a gap allowed they were only
+    # searched for plans that are better by that gap.
+    hidden = math.inf
     for floor, _, scenario in scenarios:
-        state.bound = min(floor, state.objective)
-        if floor >= state.objective * (1 - options.rel_gap) * _CLOSE:
+        state.bound = min(floor, hidden, state.objective)
+        if floor >= state.objective * keep * _CLOSE:
             return
+        hidden = min(hidden, max(floor, state.objective * keep))
         run(scenario.case, scenario.layout, scenario.window)
-    state.bound = state.objective if options.rel_gap == 0 else state.bound
+    state.bound = min(hidden, state.objective)
 
 
 def reported(workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts) -> Plan:
@@ -215,15 +223,15 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         objective = evaluate(workload, cluster, plan, costs).objective(options.objective)
         bound = min(bound, objective)
         solution = plan.to_json()
-        proved = found.limit is None and (not general or bound >= objective * (1 - 1e-9))
-        if proved and options.rel_gap == 0:
-            bound = objective
-        if proved and (objective - bound) <= options.rel_gap * objective:
+        # Rounding apart: the search and the evaluator add in different orders.
+        if objective - bound <= (options.rel_gap + 1e-9) * objective:
             termination = Termination(Reason.OPTIMAL)
+            bound = objective if options.rel_gap == 0 else bound
         else:
             termination = Termination(Reason.FEASIBLE, Limit(found.limit or "iterations"))
-    elif found.limit is not None:
-        termination = Termination(Reason.NO_SOLUTION, Limit(found.limit))
+    elif found.limit is not None or bound < math.inf:
+        # Without a structured plan there may still be a general one.
+        termination = Termination(Reason.NO_SOLUTION, Limit(found.limit or "iterations"))
     else:
         from nestopt.placement.why import explain
 
