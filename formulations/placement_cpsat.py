@@ -102,6 +102,7 @@ class PlacementCpsat(PlacementModel):
         self.add_boundary_times()
         self.add_stage_times()
         self.add_synchronisation()
+        self.add_capacities()
         self.add_floors()
         self.add_cutoff()
 
@@ -368,6 +369,27 @@ class PlacementCpsat(PlacementModel):
                     self.collective[p, f] >= self._down_sync(intercept) + price,
                     "line_price", *key, lines.index((intercept, slope)), when=[line],
                 )  # fmt: skip
+
+    def add_capacities(self) -> None:
+        """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
+        for p in self.positions:
+            for c in self.scenario.configs:
+                config = self.config[p, c.index]
+                for kind, members in self.scenario.members_of_kind:
+                    held = self.sum([self._inside(o, p) for o in members])
+                    most = self.scenario.capacity(c, kind, self.cutoff)
+                    if most is not None:
+                        self._add(held <= most, "capacity", p, c.index, kind, when=[config])
+                    for f, excess in c.excess.items():
+                        chosen = self._chosen(p, c, f)
+                        for k, row in enumerate(excess):
+                            extra = float(row[members[0]])
+                            least = self.scenario.capacity(c, kind, self.cutoff, extra)
+                            if least is not None and least != most:
+                                self._add(
+                                    held <= least, "capacity", p, c.index, kind, f, k,
+                                    when=[config, chosen[k]],
+                                )  # fmt: skip
 
     def add_floors(self) -> None:
         """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""

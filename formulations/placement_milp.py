@@ -91,6 +91,7 @@ class PlacementMilp(PlacementModel):
         self.add_boundary_times()
         self.add_stage_times()
         self.add_synchronisation()
+        self.add_capacities()
         self.add_floors()
         self.add_cutoff()
 
@@ -378,6 +379,27 @@ class PlacementMilp(PlacementModel):
                 total = self._both(p, self.scenario.configs[c])
                 for o in (tied.first, tied.second):
                     self._add(total <= self.share.get((o, p, c), 0), "tied", p, c, o)
+
+    def add_capacities(self) -> None:
+        """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
+        for p in self.positions:
+            for c in self.scenario.configs:
+                for kind, members in self.scenario.members_of_kind:
+                    held = [self.share[o, p, c.index] for o in members if c.allowed[o]]
+                    most = self.scenario.capacity(c, kind, self.cutoff)
+                    if held and most is not None:
+                        room = most * self.config[p, c.index]
+                        self._add(self.sum(held) <= room, "capacity", p, c.index, kind)
+                    for f, excess in c.excess.items():
+                        for k, row in enumerate(excess):
+                            parts = [self.part.get((o, p, c.index, f, k)) for o in members]
+                            extra = float(row[members[0]])
+                            most = self.scenario.capacity(c, kind, self.cutoff, extra)
+                            if None not in parts and most is not None:
+                                room = most * self.joint[p, c.index, f, k]
+                                self._add(
+                                    self.sum(parts) <= room, "capacity", p, c.index, kind, f, k
+                                )
 
     def add_floors(self) -> None:
         """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""

@@ -235,7 +235,9 @@ class PlacementModel:
         """Interleaving: every repeated kind comes to a stage in multiples of the chunks."""
         if self.scenario.chunks == 1:
             return
-        for kind, members in self.scenario.repeated_kinds:
+        for kind, members in self.scenario.members_of_kind:
+            if len(members) == 1:
+                continue
             for p in self.positions:
                 most = len(members) // self.scenario.chunks
                 times = self._whole(most, "chunks_of", kind, p)

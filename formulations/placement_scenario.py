@@ -132,6 +132,25 @@ class ScenarioData:
             return math.inf
         return self.weights[0] * total + self.weights[1] * largest
 
+    def longest(self, cutoff: float) -> float:
+        """The longest stage of a plan that costs at most the cutoff, seconds."""
+        total, largest, _ = self.weights
+        longest = cutoff / (total + largest)
+        if largest > 0:
+            longest = min(longest, (cutoff - total * self.floors[0]) / largest)
+        return max(longest, 0.0) * _SLACK
+
+    def capacity(self, config: Config, kind: int, cutoff: float, extra: float = 0.0) -> int | None:
+        """How many operators of a kind a stage of a configuration holds at most; None: all.
+
+        `extra` are seconds that a class adds to each of them.
+        """
+        members = np.flatnonzero(self.data.kinds == kind)
+        price = float(config.compute[members[0]]) + extra
+        if not math.isfinite(cutoff) or price * len(members) <= self.longest(cutoff):
+            return None
+        return math.floor(self.longest(cutoff) / price)
+
     @cached_property
     def places(self) -> tuple[tuple[Placed, ...], ...]:
         """By grid, the places of the structured space; none in the general space."""
@@ -232,11 +251,12 @@ class ScenarioData:
         return max(g.grid.width for g in self.grids)
 
     @cached_property
-    def repeated_kinds(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """Kinds that several operators have, with these operators."""
+    def members_of_kind(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Every kind with its operators."""
         kinds = self.data.kinds.tolist()
-        members = {k: tuple(o for o, x in enumerate(kinds) if x == k) for k in sorted(set(kinds))}
-        return tuple((k, row) for k, row in members.items() if len(row) > 1)
+        return tuple(
+            (k, tuple(o for o, x in enumerate(kinds) if x == k)) for k in sorted(set(kinds))
+        )
 
     def rank_order(self, choice: GridChoice, *, replicas: bool) -> list[tuple[int, int]]:
         """Pairs of roles whose ranks (or replicas) may be swapped: one order is enough."""
