@@ -63,7 +63,8 @@ class Record:
         if self.objective is None or self.bound is None:
             return None
         gap = relative_gap(self.objective.value, self.bound.value)
-        return 0.0 if gap is not None and abs(gap) <= TOLERANCE else gap
+        whole = isinstance(self.objective.value, int) and isinstance(self.bound.value, int)
+        return 0.0 if gap is not None and not whole and abs(gap) <= TOLERANCE else gap
 
     @property
     def closed(self) -> bool:
