@@ -1,0 +1,366 @@
+"""Exact placement models against enumeration, the dynamic program, the checker and each other."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "placement"))
+
+from enumerate_plans import structured_plans
+from plan_cases import random_cluster, random_workload
+from random_instances import TinyInstance, tiny_instance
+from truth import general_optimum, structured_optimum
+
+from formulations.placement_cpsat import PlacementCpsat
+from formulations.placement_cpsat import solve as solve_cpsat
+from formulations.placement_data import PlacementData
+from formulations.placement_milp import PlacementMilp
+from formulations.placement_milp import solve as solve_milp
+from formulations.placement_scenario import Scenario, ScenarioData
+from nestopt.errors import UsageError
+from nestopt.options import SolveOptions
+from nestopt.placement.check import check_plan
+from nestopt.placement.cluster import Cluster, DeviceType, Level
+from nestopt.placement.cost import config_of
+from nestopt.placement.dp.solve import solve as solve_dp
+from nestopt.placement.evaluate import evaluate
+from nestopt.placement.plan import Plan
+from nestopt.placement.problem import PlacementInstance
+from nestopt.placement.workload import Operator, Workload
+from nestopt.result import Limit, Reason
+
+if TYPE_CHECKING:
+    from nestopt.result import Result
+
+SOLVERS = {"milp": solve_milp, "cpsat": solve_cpsat}
+OPTIMUM = {"structured": structured_optimum, "general": general_optimum}
+CLOSE = 1e-6
+
+
+def run(method: str, tiny: TinyInstance, space: str, **options: Any) -> Result:
+    """Solve a tiny instance; unless told otherwise without any help of the dynamic program."""
+    settings = tiny.options | options.pop("set", {"start": "none"})
+    chosen = SolveOptions(objective=tiny.objective, space=space, set=settings, **options)
+    instance = PlacementInstance(tiny.workload, tiny.cluster)
+    if method == "dp":
+        return solve_dp(instance, replace(chosen, set=tiny.options))
+    return SOLVERS[method](instance, chosen)
+
+
+def value(result: Result) -> float:
+    """The optimum; inf if there is none. Anything but a proof fails."""
+    if result.termination.reason is Reason.INFEASIBLE:
+        assert result.infeasible_because
+        assert result.bound == math.inf
+        return math.inf
+    assert result.termination.reason is Reason.OPTIMAL
+    assert result.objective is not None
+    assert result.objective * (1 - CLOSE) <= result.bound <= result.objective
+    return float(result.objective)
+
+
+def check(tiny: TinyInstance, result: Result) -> None:
+    """The independent checker accepts the plan and its price."""
+    if result.solution is not None:
+        plan = Plan.from_json(result.solution)
+        check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("space", ["structured", "general"])
+def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
+    tiny = tiny_instance(np.random.default_rng(seed), devices=3, operators=3)
+    best = OPTIMUM[space](tiny)
+    for method in SOLVERS:
+        result = run(method, tiny, space)
+        assert value(result) == pytest.approx(best, rel=CLOSE)
+        check(tiny, result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300, 330))
+@pytest.mark.parametrize("space", ["structured", "general"])
+def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: str) -> None:
+    tiny = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
+    best = OPTIMUM[space](tiny)
+    for method in SOLVERS:
+        assert value(run(method, tiny, space)) == pytest.approx(best, rel=CLOSE)
+
+
+def compare_with_dp(tiny: TinyInstance) -> float:
+    """dp == milp == cpsat when structured; the models agree when general. Price of structure."""
+    structured = value(run("dp", tiny, "structured"))
+    for method in SOLVERS:
+        result = run(method, tiny, "structured")
+        assert value(result) == pytest.approx(structured, rel=CLOSE)
+        check(tiny, result)
+    general = [run(method, tiny, "general") for method in SOLVERS]
+    for result in general:
+        check(tiny, result)
+    assert value(general[0]) == pytest.approx(value(general[1]), rel=CLOSE)
+    assert value(general[0]) <= structured * (1 + CLOSE)
+    return value(general[0]) / structured if structured < math.inf else 1.0
+
+
+@pytest.mark.parametrize("seed", range(500, 508))
+def test_models_agree_with_the_dynamic_program(seed: int) -> None:
+    compare_with_dp(tiny_instance(np.random.default_rng(seed), devices=4, operators=4))
+
+
+@pytest.mark.slow
+def test_models_agree_with_the_dynamic_program_on_a_hundred_instances() -> None:
+    ratios = [
+        compare_with_dp(tiny_instance(np.random.default_rng(seed), devices=5, operators=4))
+        for seed in range(1000, 1120)
+    ]
+    assert min(ratios) < 1 - 1e-3
+
+
+# --- the model's objective is the evaluator's price ----------------------------------------------
+
+
+def choices(model: PlacementMilp | PlacementCpsat, plan: Plan) -> list[tuple[Any, int]] | None:
+    """Values of the model's choices that make a plan; None if it has dominated configurations."""
+    scenario, count = model.scenario, len(plan.stages)
+    stages = {count - 1 - q: stage for q, stage in enumerate(plan.stages)}
+    position = {o: p for p, stage in stages.items() for o in stage.operators}
+    config = {
+        p: c
+        for p, stage in stages.items()
+        for c in scenario.configs
+        if config_of(c.grid.grid, c.mode) == stage.config
+    }
+    if len(config) < count:
+        return None
+    found = [(x, int(p < count)) for p, x in model.use.items()]
+    found += [(x, int(position[o] <= p)) for (o, p), x in model.late.items()]
+    found += [(x, int(p in config and config[p].index == c)) for (p, c), x in model.config.items()]
+    for (p, g, role, cell), x in model.role.items():
+        taken = p in config and config[p].grid.index == g
+        device = int(stages[p].devices.ravel()[role]) if taken else -1
+        found.append((x, int(taken and model.data.cell_of[device] == cell)))
+    return found
+
+
+def random_plans(
+    rng: np.random.Generator, tiny: TinyInstance, tries: int
+) -> list[tuple[Plan, float]]:
+    """Random plans of the general space that fit, with their prices."""
+    found = []
+    everything = [
+        plan
+        for plan in structured_plans(tiny.workload, tiny.cluster, tiny.settings)
+        if rng.random() < 0.2
+    ]
+    for index in rng.integers(len(everything), size=tries) if everything else []:
+        plan = everything[index]
+        devices = rng.permutation(tiny.cluster.alive)
+        stages, at = [], 0
+        for stage in plan.stages:
+            size = stage.devices.size
+            rows = devices[at : at + size].reshape(stage.devices.shape)
+            stages.append(replace(stage, devices=rows.astype(np.int64)))
+            at += size
+        shuffled = replace(plan, stages=tuple(stages))
+        priced = evaluate(tiny.workload, tiny.cluster, shuffled)
+        if priced.fits:
+            found.append((shuffled, priced.objective(tiny.objective)))
+    return found
+
+
+def compare_prices(
+    model_class: type[PlacementMilp | PlacementCpsat], tolerance: float, seed: int
+) -> int:
+    """Fix random plans of a random instance in the model: the objective is the evaluator's."""
+    rng = np.random.default_rng(seed)
+    cluster = random_cluster(rng, int(rng.integers(3, 9)))
+    if not 2 <= len(cluster.alive) <= 8:
+        return 0
+    cluster = cluster.with_types([replace(t, memory=1e13) for t in cluster.types])
+    workload = random_workload(rng, int(rng.integers(1, 5)), [t.name for t in cluster.types])
+    options = {
+        "tensor": "1,2,4", "context": "1,2", "expert": "1,2", "replicas": "1,2,4",
+        "microbatch": "1,2", "zero": str(rng.integers(4)), "sequence": str(rng.integers(2)),
+        "recompute": str(rng.choice(["none", "selective", "full"])),
+    }  # fmt: skip
+    objective = "bottleneck" if seed % 5 == 0 else "iteration-time"
+    tiny = TinyInstance(workload, cluster, objective, options)
+    data = PlacementData(workload, cluster, tiny.settings, objective)
+    plans = random_plans(rng, tiny, 2)
+    for plan, cost in plans:
+        scenario = ScenarioData(data, Scenario(plan.replicas, plan.microbatch))
+        model = model_class(scenario, cost, symmetry=False)
+        values = choices(model, plan)
+        assert values is not None
+        for variable, wanted in values:
+            if isinstance(model, PlacementMilp):
+                variable.lowBound = variable.upBound = wanted
+            else:
+                model.model.add(variable == wanted)
+        outcome = model.solve(SolveOptions(), 60.0)
+        assert outcome.objective is not None, plan.to_json()
+        assert outcome.objective * model.unit == pytest.approx(cost, rel=tolerance)
+    return len(plans)
+
+
+MODELS = [(PlacementMilp, 1e-9), (PlacementCpsat, 5e-7)]
+
+
+@pytest.mark.parametrize(("model_class", "tolerance"), MODELS)
+def test_a_plan_has_its_price_in_the_model(
+    model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
+) -> None:
+    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(700, 708)) >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model_class", "tolerance"), MODELS)
+def test_every_plan_has_its_price_in_the_model(
+    model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
+) -> None:
+    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(710, 860)) >= 150
+
+
+# --- spaces, outcomes, limits --------------------------------------------------------------------
+
+
+def mixed_pairs() -> TinyInstance:
+    """Fast and slow devices alternate in one node; every stage needs two devices."""
+    block = {"kind": "block", "flops": 1e12, "params": 1e8, "tensor_divides": (2,)}
+    workload = Workload.chain(
+        "pairs", [Operator(f"b{i}", **block) for i in range(3)], 1e6, global_batch=8
+    )
+    cluster = Cluster.regular(
+        "mixed",
+        (4,),
+        (Level("node", 1e-6, 1e12),),
+        (DeviceType("fast", 2e14, 1e11, 4e12), DeviceType("slow", 1e14, 1e11, 4e12)),
+        type_of=[0, 1, 0, 1],
+    )
+    options = {"tensor": "2", "replicas": "1", "microbatch": "1"}
+    return TinyInstance(workload, cluster, "iteration-time", options)
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_general_plans_can_beat_structured_ones(method: str) -> None:
+    tiny = mixed_pairs()
+    structured = value(run("dp", tiny, "structured"))
+    result = run(method, tiny, "general")
+    assert value(result) < 0.75 * structured
+    assert result.solution is not None
+    pairs = [
+        sorted(device for row in stage["devices"] for device in row)
+        for stage in result.solution["stages"]
+    ]
+    assert sorted(pairs) == [[0, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_interleaving_is_exact(method: str) -> None:
+    block = {"kind": "block", "flops": 1e12, "params": 1e8, "act_full": 1e8}
+    workload = Workload.chain(
+        "blocks",
+        [Operator("embedding", params=1e8), *(Operator(f"b{i}", **block) for i in range(4))],
+        1e6,
+        global_batch=4,
+    )
+    cluster = Cluster.regular(
+        "pair", (2,), (Level("node", 1e-6, 1e11),), (DeviceType("gpu", 1e14, 1e11, 4e12),)
+    )
+    options = {"schedule": "interleaved", "chunks": "2", "zero": "1", "recompute": "none"}
+    tiny = TinyInstance(workload, cluster, "iteration-time", options)
+    best = OPTIMUM["general"](tiny)
+    assert math.isfinite(best)
+    result = run(method, tiny, "general")
+    assert value(result) == pytest.approx(best, rel=CLOSE)
+    check(tiny, result)
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+@pytest.mark.parametrize("start", ["dp", "none"])
+def test_infeasibility_is_a_result_with_causes(method: str, start: str) -> None:
+    tiny = mixed_pairs()
+    small = tiny.cluster.with_types([replace(t, memory=1e6) for t in tiny.cluster.types])
+    result = run(method, replace(tiny, cluster=small), "general", set={"start": start})
+    assert result.termination.reason is Reason.INFEASIBLE
+    assert result.solution is None
+    assert "memory" in result.infeasible_because[0]
+    failed = tiny.cluster.fail(range(4))
+    result = run(method, replace(tiny, cluster=failed), "general", set={"start": start})
+    assert result.termination.reason is Reason.INFEASIBLE
+    assert "failed" in result.infeasible_because[0]
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_time_limit_keeps_plan_and_bound(method: str) -> None:
+    tiny = tiny_instance(np.random.default_rng(2), devices=4, operators=3)
+    best = value(run(method, tiny, "general"))
+    warm = run("dp", tiny, "structured")
+    result = run(method, tiny, "general", time_limit=1e-3, warm_start=warm)
+    assert result.termination.reason is Reason.FEASIBLE
+    assert result.termination.limit is Limit.TIME
+    assert result.objective == pytest.approx(warm.objective)
+    assert 0 < result.bound <= best
+    nothing = run(method, tiny, "general", time_limit=1e-3)
+    assert nothing.termination.reason is Reason.NO_SOLUTION
+    assert nothing.bound <= best
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_start_by_the_dynamic_program_changes_nothing(method: str) -> None:
+    for seed in (2, 12, 100):
+        tiny = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
+        helped = run(method, tiny, "general", set={"start": "dp"})
+        assert value(helped) == pytest.approx(value(run(method, tiny, "general")), rel=CLOSE)
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_warm_start_outside_the_space_is_not_used(method: str) -> None:
+    tiny = mixed_pairs()
+    general = run(method, tiny, "general")
+    narrow = replace(tiny, options=tiny.options | {"zero": "0", "recompute": "full"})
+    result = run(method, narrow, "structured", warm_start=general)
+    assert value(result) == pytest.approx(value(run("dp", narrow, "structured")), rel=CLOSE)
+    assert any("outside the space" in note for note in result.stats["notes"])
+
+
+def test_models_are_written_before_they_are_solved(tmp_path: Path) -> None:
+    tiny = tiny_instance(np.random.default_rng(2), devices=4, operators=3)
+    for method, name in (("milp", "model.lp"), ("milp", "model.mps"), ("cpsat", "model.pbtxt")):
+        run(method, tiny, "structured", write_model=str(tmp_path / name))
+        text = (tmp_path / name).read_text()
+        assert "stage_time" in text
+        assert "operator_assignment" in text
+        assert (tmp_path / name).with_stem("model-2").exists()
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_unknown_settings_are_refused(method: str) -> None:
+    tiny = mixed_pairs()
+    with pytest.raises(UsageError, match="space"):
+        run(method, tiny, "flat")
+    with pytest.raises(UsageError, match="start"):
+        run(method, tiny, "general", set={"start": "later"})
+
+
+def test_both_models_have_the_same_families() -> None:
+    def families(model_class: type) -> set[str]:
+        return {name for name in dir(model_class) if name.startswith("add_")}
+
+    shares = {"add_shares", "add_joint_choices"}
+    assert families(PlacementMilp) - families(PlacementCpsat) == shares
+    assert families(PlacementCpsat) <= families(PlacementMilp)
+
+
+def test_cbc_agrees_with_highs() -> None:
+    tiny = tiny_instance(np.random.default_rng(12), devices=3, operators=3)
+    highs = run("milp", tiny, "general")
+    cbc = run("milp", tiny, "general", backend="cbc")
+    assert value(cbc) == pytest.approx(value(highs), rel=CLOSE)
