@@ -41,7 +41,12 @@ WorkloadOption = Annotated[
 ]
 ClusterOption = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="C", help="Placement: on what; a library name or a file."),
+    typer.Option(
+        "--cluster",
+        metavar="C",
+        help="Placement: on what; a library name or a file. With model=max-load ACCELERATORS+CPUS "
+        "(6+1), with model=piper DEVICESxMEMORY (64x8GiB), or `file` for what W says.",
+    ),
 ]
 CollectiveOption = Annotated[
     str | None,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +157,24 @@ def test_a_warm_start_is_of_the_same_instance_and_correct(
     file.write_text(json.dumps(data))
     run = nestopt(*solve("max-load", split, "2+0", *start))
     assert run.status == 5 and "lies in no stage" in run.err
+
+
+def test_ctrl_c_is_still_python_s_after_cp_sat(split: str) -> None:
+    words = solve("max-load", split, "3+0", "--method", "cpsat")
+    program = textwrap.dedent(f"""
+        import signal
+        from nestopt.cli import main
+        try:
+            main({words!r})
+        except SystemExit as stop:
+            assert stop.code == 0
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "interrupted")
 
 
 def test_infeasible_max_load_says_why(nestopt: Callable, tmp_path: Path) -> None:
