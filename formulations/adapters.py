@@ -20,6 +20,7 @@ import contextlib
 import math
 import os
 import re
+import signal
 import tempfile
 import threading
 import time
@@ -604,6 +605,13 @@ def _read_cbc(
 # --- CP-SAT --------------------------------------------------------------------------------------
 
 
+def _restore_interrupts() -> None:
+    """Give Ctrl-C back to Python: CP-SAT leaves it with the system, which ends the process."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
 def solve_cpsat(
     model: Any,
     *,
@@ -676,6 +684,7 @@ def solve_cpsat(
     start = time.perf_counter()
     status = solver.solve(model, Reporter() if progress is not None else None)
     seconds = time.perf_counter() - start
+    _restore_interrupts()
     response = solver.response_proto
     stats = {
         "backend": "cpsat",

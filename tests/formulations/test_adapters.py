@@ -355,3 +355,21 @@ def test_progress_is_told_of_incumbents() -> None:
     outcome = solve_cpsat(model, progress=lambda *a: seen.append(a))
     assert seen[-1][1] == outcome.objective
     assert all(bound <= outcome.objective for _, _, bound, _ in seen)
+
+
+def test_ctrl_c_still_reaches_python_after_cpsat() -> None:
+    # CP-SAT leaves SIGINT with the system's default, by which a Ctrl-C ends the process
+    program = """
+import signal
+from ortools.sat.python import cp_model
+from formulations.adapters import solve_cpsat
+model = cp_model.CpModel()
+model.minimize(model.new_int_var(0, 5, "x"))
+solve_cpsat(model)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "interrupted\n"
