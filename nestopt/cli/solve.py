@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +23,7 @@ from nestopt.cli.parameters import (
 from nestopt.errors import CheckError, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from nestopt.cli.output import Progress
     from nestopt.options import SolveOptions
@@ -272,7 +269,7 @@ def _run(
 
     started = time.perf_counter()
     try:
-        with stdout_to_stderr(), _kept_interrupt():
+        with stdout_to_stderr():
             found: Result = function(instance, options)
     except (KeyboardInterrupt, MemoryError) as stop:
         data = instance.to_json()
@@ -289,17 +286,6 @@ def _run(
             threads=options.threads,
         )
     return found
-
-
-@contextlib.contextmanager
-def _kept_interrupt() -> Iterator[None]:
-    """Leave Ctrl-C as it was: CP-SAT resets it to kill the process, unsaved work and all."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
 
 
 def _recorded(options: SolveOptions) -> dict[str, Any]:
