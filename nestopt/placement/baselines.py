@@ -83,6 +83,8 @@ class Judge:
     def price(self, plan: Plan) -> float:
         """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
         self.priced += 1
+        if plan.schedule == "interleaved" and not self._interleaves(plan):
+            return math.inf
         found = evaluate(self.workload, self.cluster, plan, self.costs)
         value = found.objective(self.options.objective) if found.fits else math.inf
         if value < self.best:
@@ -90,6 +92,14 @@ class Judge:
             if self.options.progress is not None:
                 self.options.progress(self.seconds, value, -math.inf, self.method)
         return value
+
+    def _interleaves(self, plan: Plan) -> bool:
+        """Whether the stages divide the micro-batches, and the chunks the operators."""
+        kinds = self.costs.kind_of
+        repeated = np.bincount(kinds) > 1
+        m = self.workload.global_batch // (plan.replicas * plan.microbatch)
+        held = [np.bincount(kinds[list(s.operators)], minlength=len(repeated)) for s in plan.stages]
+        return m % len(plan.stages) == 0 and not (np.stack(held)[:, repeated] % plan.chunks).any()
 
     def run(self, plans: Iterable[Plan]) -> Result:
         """Price plans until they or the time end; the best as a result."""
@@ -252,52 +262,80 @@ def _uniform(
     """
     _chain_only(judge.workload)
     alive = len(judge.cluster.alive)
-    operators = judge.workload.num_operators
+    objective, chunks = judge.options.objective, judge.settings.chunks
+    begins = _units(judge)
     splits: dict[tuple[bytes, int], list[int]] = {}
-    rows: list[tuple[float, int, Grid, Mode, int, int, list[int]]] = []
     for grid in grids:
         if not judge.costs.allowed(grid).all():
             continue
         for d, b in judge.settings.batches(judge.workload, alive // grid.width):
             if b % grid.e:
                 continue
-            most = min(operators, alive // (d * grid.width))
+            most = min(len(begins), alive // (d * grid.width))
             m = judge.workload.global_batch // (d * b)
-            for mode in modes(grid):
-                times = _layer_times(judge, grid, mode, b)
-                pattern = (times / times.sum()).round(9).tobytes()
-                for stages in range(1, most + 1):
-                    if full and stages < most and alive % (d * grid.width * stages):
-                        continue
-                    if judge.settings.schedule == "interleaved" and m % stages:
-                        continue
-                    if (pattern, stages) not in splits:
-                        splits[pattern, stages] = even_split(times, stages)
-                    ends = splits[pattern, stages]
-                    slowest = float(np.add.reduceat(times, [0, *ends[:-1]]).max())
+            for stages in range(1, most + 1):
+                if full and stages < most and alive % (d * grid.width * stages):
+                    continue
+                if judge.settings.schedule == "interleaved" and m % stages:
+                    continue
+                for mode in modes(grid):
+                    times = np.add.reduceat(_layer_times(judge, grid, mode, b), begins)
+                    key = ((times / times.sum()).round(9).tobytes(), stages)
+                    if key not in splits:
+                        splits[key] = even_split(times, stages)
+                    ends = splits[key]
+                    slowest = np.add.reduceat(times, [0, *ends[:-1]]).max()
                     floor = slowest
-                    if judge.options.objective == "iteration-time":
-                        v = judge.settings.chunks
-                        floor = (m - 1 / v) * slowest + float(times.sum()) / v
-                    rows.append((floor, len(rows), grid, mode, d, b, ends))
-    for floor, _, grid, mode, d, b, ends in sorted(rows, key=lambda row: row[:2]):
-        if floor >= judge.best:
-            return
-        for layout in layouts if d > 1 else layouts[:1]:
-            yield uniform_plan(judge.cluster, ends, grid, mode, d, b, layout, judge.settings)
+                    if objective == "iteration-time":
+                        floor = (m - 1 / chunks) * slowest + times.sum() / chunks
+                    if floor >= judge.best:
+                        continue
+                    ends = [*(begins[end] for end in ends[:-1]), judge.workload.num_operators]
+                    if grid.e > 1 and not _all_hold_experts(judge.workload, ends):
+                        continue
+                    for layout in layouts if d > 1 else layouts[:1]:
+                        yield uniform_plan(
+                            judge.cluster, ends, grid, mode, d, b, layout, judge.settings
+                        )
+
+
+def _units(judge: Judge) -> list[int]:
+    """First operators of what a split keeps together: as many of a repeated kind as chunks."""
+    kinds = judge.costs.kind_of.tolist()
+    begins = [0]
+    for index, kind in enumerate(kinds):
+        begin = begins[-1]
+        if kind != kinds[begin] or index - begin == judge.settings.chunks:
+            begins.append(index)
+    return begins
+
+
+def _all_hold_experts(workload: Workload, ends: Sequence[int]) -> bool:
+    return all(
+        any(o.experts for o in workload.operators[begin:end])
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    )
 
 
 def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result:
-    """The best balanced manual recipe (Megatron-LM's degrees, chosen well)."""
+    """The best balanced manual recipe (Megatron-LM's degrees, chosen well).
+
+    Where the space leaves out the recipe's ZeRO stage, sequence parallelism or layout, what it
+    offers instead.
+    """
     judge = Judge(instance, options, "megatron")
     node = int(np.bincount(instance.cluster.group_of[0][instance.cluster.alive]).max(initial=1))
     alive = len(instance.cluster.alive)
-    grids = [g for g in judge.settings.grids(instance.workload, alive) if g.t <= node and g.c == 1]
+    s = judge.settings
+    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.c == 1]
 
-    def modes(grid: Grid) -> list[Mode]:
-        return [Mode(grid.t > 1, 1, r) for r in ("none", "selective", "full")]
+    def modes(grid: Grid) -> Sequence[Mode]:
+        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence)
+        recipe = [m for m in offered if m.zero == 1 and m.sequence_parallel == (grid.t > 1)]
+        return recipe or offered
 
-    return judge.run(_uniform(judge, grids, modes, ["inner"], full=True))
+    layouts = ["inner"] if "inner" in s.layouts else s.layouts
+    return judge.run(_uniform(judge, grids, modes, layouts, full=True))
 
 
 def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
@@ -344,8 +382,11 @@ def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
             left = options.time_limit - judge.seconds
             quiet = replace(options, time_limit=left, progress=None)
             found = search_structured(instance.workload, flat, judge.settings, quiet)
+            judge.limit = found.limit or judge.limit
             if found.plan is not None:
                 yield found.plan
+            if found.limit == "interrupted":
+                return
 
     return judge.run(plans())
 
@@ -365,6 +406,8 @@ class _Walk:
 
     def random_plan(self) -> _Sketch | None:
         rng = self.rng
+        if not self.batches:
+            return None
         d, b = self.batches[int(rng.integers(len(self.batches)))]
         operators = self.judge.workload.num_operators
         grids = [g for g in self.grids if g.width * d <= self.alive and b % g.e == 0]

@@ -1,0 +1,244 @@
+"""The baselines: checked plans, never below the exact method, repeatable, limited."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from random_instances import TinyInstance, tiny_instance
+from truth import search
+
+from nestopt.errors import InputError, NestoptError
+from nestopt.options import SolveOptions
+from nestopt.placement.baselines import even_split, flat_clusters
+from nestopt.placement.check import check_result, price
+from nestopt.placement.plan import Plan
+from nestopt.placement.problem import PlacementInstance
+from nestopt.placement.workload import Edge, Operator, Workload
+from nestopt.registry import get_method, named
+from nestopt.result import Limit, Reason
+
+if TYPE_CHECKING:
+    from nestopt.result import Result
+
+BASELINES = ("megatron", "grid", "flat-dp", "mcmc", "random")
+CHAINS_ONLY = ("megatron", "grid")
+WALKS = ("mcmc", "random")
+
+
+def run(method: str, instance: PlacementInstance, **options: object) -> Result:
+    return get_method("placement", method)(instance, SolveOptions(**options))  # type: ignore[arg-type]
+
+
+def run_tiny(method: str, tiny: TinyInstance, **options: str) -> Result:
+    options = tiny.options | ({"iterations": "100"} if method in WALKS else {}) | options
+    instance = PlacementInstance(tiny.workload, tiny.cluster)
+    return run(method, instance, objective=tiny.objective, set=options)
+
+
+@pytest.fixture(scope="module")
+def small() -> PlacementInstance:
+    return PlacementInstance(
+        named("workload", "gpt3-1.7b,batch=32,layers=6"), named("cluster", "tree:4x2")
+    )
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_never_below_the_exact_method_in_the_same_space(method):
+    found = 0
+    for seed in range(40):
+        tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
+        if method in CHAINS_ONLY and not tiny.workload.is_chain:
+            continue
+        exact = search(tiny)
+        result = run_tiny(method, tiny)
+        check_result(result)
+        assert result.bound <= exact.objective * (1 + 1e-9)
+        if result.objective is None:
+            assert result.termination.reason is Reason.NO_SOLUTION
+        else:
+            found += 1
+            assert result.termination.reason is Reason.FEASIBLE
+            assert result.objective >= exact.objective * (1 - 1e-9), f"seed {seed}"
+    assert found > 10
+
+
+@pytest.mark.parametrize("method", BASELINES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "interleaved", "chunks": "2"},
+        {"schedule": "interleaved", "chunks": "2", "tensor": "1", "replicas": "1"},
+        {"schedule": "interleaved", "chunks": "3", "tensor": "2", "replicas": "2"},
+        {"schedule": "gpipe"},
+        {"uniform": "true"},
+        {"layout": "outer", "zero": "0", "recompute": "full", "sequence": "0"},
+        {"replicas": "2", "microbatch": "2"},
+    ],
+    ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()),
+)
+def test_every_space_is_kept_to(method, options, small):
+    if method in WALKS:
+        options = options | {"iterations": "600"}
+    result = run(method, small, set=options)
+    check_result(result)
+    exact = run("dp", small, set={k: v for k, v in options.items() if k != "iterations"})
+    assert result.objective is not None
+    assert result.objective >= exact.objective * (1 - 1e-9)
+    plan = Plan.from_json(result.solution)
+    if "zero" in options:
+        assert {(s.config.zero, s.config.recompute, s.config.sequence_parallel)
+                for s in plan.stages} == {(0, "full", False)}  # fmt: skip
+    if "microbatch" in options:
+        assert (plan.replicas, plan.microbatch) == (2, 2)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_experts(method):
+    """An expert degree divides the micro-batch and is only for stages that hold experts."""
+    instance = PlacementInstance(
+        named("workload", "mixtral-8x7b,batch=16,layers=2"), named("cluster", "tree:4x4")
+    )
+    options = {"iterations": "300"} if method in WALKS else {}
+    for more in (
+        {},
+        {"expert": "2,4"},
+        {"expert": "2,4", "tensor": "1"},
+        {"expert": "2,4", "microbatch": "1"},
+    ):
+        result = run(method, instance, set=options | more)
+        check_result(result)
+        assert result.objective is not None or more
+    assert result.objective is None  # no degree divides one sample
+
+
+def test_grid_contains_the_manual_recipe(small):
+    assert run("grid", small).objective <= run("megatron", small).objective
+
+
+def test_megatron_keeps_to_its_recipe(small):
+    plan = Plan.from_json(run("megatron", small).solution)
+    assert len({s.config for s in plan.stages}) == 1
+    config = plan.stages[0].config
+    assert config.zero == 1 and config.sequence_parallel == (config.t > 1)
+    assert config.t <= 4  # inside a node
+    assert plan.replicas * sum(s.config.width for s in plan.stages) == 8
+
+
+def test_flat_dp_is_priced_on_the_real_network(small):
+    result = run("flat-dp", small)
+    plan = Plan.from_json(result.solution)
+    real = price(small.workload, small.cluster, plan).iteration_time
+    assert result.objective == pytest.approx(real, rel=1e-9)
+    fast, slow = flat_clusters(small.cluster)
+    assert [len(c.levels) for c in (fast, slow)] == [1, 1]
+    assert fast.levels[0].port == small.cluster.levels[0].port > slow.levels[0].port
+
+
+@pytest.mark.parametrize("method", WALKS)
+def test_one_seed_one_answer(method, small):
+    options = {"set": {"iterations": "200"}}
+    first, again = (run(method, small, seed=5, **options) for _ in range(2))
+    assert first.solution == again.solution and first.objective == again.objective
+    assert first.stats == again.stats
+    others = {run(method, small, seed=seed, **options).objective for seed in range(6, 11)}
+    assert others != {first.objective}
+
+
+@pytest.mark.parametrize("method", WALKS)
+def test_iterations_limit_the_plans_priced(method, small):
+    few = run(method, small, set={"iterations": "40"})
+    many = run(method, small, set={"iterations": "400"})
+    assert few.stats["priced"] <= 40 < many.stats["priced"] <= 400
+    assert few.termination.limit is Limit.ITERATIONS
+    for wrong in ("0", "-3", "many", "1.5"):
+        with pytest.raises(InputError, match=r"--set iterations: .*positive integer"):
+            run(method, small, set={"iterations": wrong})
+
+
+def test_more_of_the_same_walk_is_never_worse(small):
+    values = [run("random", small, set={"iterations": str(n)}).objective for n in (50, 200, 800)]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_a_time_limit_ends_the_run(method, small):
+    result = run(method, small, time_limit=0.0)
+    assert result.termination.limit is Limit.TIME
+    assert result.stats["priced"] <= 1
+    check_result(result)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_an_interrupt_keeps_the_incumbent(method, small):
+    seen = []
+
+    def stop(seconds: float, objective: float | None, bound: float, note: str) -> None:
+        seen.append(objective)
+        raise KeyboardInterrupt
+
+    result = run(method, small, progress=stop)
+    assert result.termination.limit is Limit.INTERRUPTED
+    assert result.objective == seen[0]
+    check_result(result)
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_nothing_to_run_on(method, small):
+    dead = replace(small.cluster, failed=tuple(range(small.cluster.num_devices)))
+    result = run(method, PlacementInstance(small.workload, dead))
+    assert result.termination.reason is Reason.NO_SOLUTION
+    check_result(result)
+    result = run(method, small, set={"replicas": "3"})
+    assert result.termination.reason is Reason.NO_SOLUTION
+
+
+@pytest.mark.parametrize("method", BASELINES)
+def test_graphs_that_are_no_chains(method):
+    operators = tuple(Operator(n, flops=1e12, params=1e6) for n in "abcd")
+    edges = (Edge(0, 1, 1e6), Edge(0, 2, 1e6), Edge(1, 3, 1e6), Edge(2, 3, 1e6))
+    diamond = Workload("diamond", operators, edges, 8)
+    instance = PlacementInstance(diamond, named("cluster", "tree:4"))
+    if method in CHAINS_ONLY:
+        with pytest.raises(NestoptError, match=r"'diamond' is not a chain.*mcmc and random"):
+            run(method, instance)
+    else:
+        result = run(method, instance)
+        check_result(result)
+        assert result.objective is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_even_split_is_the_best(seed):
+    """Least maximum, then least sum of squares; whole layers, no empty part."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 8))
+    times = rng.integers(1, 6, size=count).astype(float)
+    for parts in range(1, count + 1):
+        ends = even_split(times, parts)
+        assert len(ends) == parts and ends[-1] == count
+        assert all(a < b for a, b in zip([0, *ends], ends))
+        best = min(
+            (max(sums), sum(s * s for s in sums))
+            for cut in combinations(range(1, count), parts - 1)
+            for sums in [np.add.reduceat(times, [0, *cut]).tolist()]
+        )
+        sums = np.add.reduceat(times, [0, *ends[:-1]]).tolist()
+        assert (max(sums), sum(s * s for s in sums)) == pytest.approx(best)
+
+
+def test_even_split_refuses_empty_parts():
+    for parts in (0, 4):
+        with pytest.raises(ValueError, match=f"{parts} parts of 3 layers"):
+            even_split(np.ones(3), parts)
+
+
+def test_bound_of_a_baseline_is_arithmetic(small):
+    result = run("random", small, set={"iterations": "10"})
+    assert result.witness["name"] == "compute"
+    assert 0 < result.bound <= run("dp", small).objective
+    assert math.isfinite(result.bound)
