@@ -7,6 +7,8 @@ trusted. What the solvers themselves report cannot:
   solution even if there is none;
 - CBC without an incumbent still prints an objective value, and PuLP fills in zeros;
 - HiGHS stops by default at a relative gap of 1e-4 and prints a banner on stdout;
+- HiGHS's presolve calls some feasible models infeasible (its issues 2204, 3090 and others), so that
+  infeasibility counts only once it is found without presolve as well;
 - fractional values of integer variables, or values that break a constraint once they are rounded,
   are handed out as a solution;
 - PuLP's HiGHS interface drops the constant of the objective;
@@ -67,7 +69,7 @@ class Outcome:
     termination: Termination
     objective: float | None
     bound: float
-    values: Mapping[str, float] | Sequence[int] | None
+    values: dict[str, float] | list[int] | None
     seconds: float
     note: str = ""
     stats: dict[str, Any] = field(default_factory=dict)
@@ -82,11 +84,13 @@ class Outcome:
         """
         if self.values is None:
             raise NestoptError("the solver found no solution, so no variable has a value")
-        if hasattr(variable, "index") and not hasattr(variable, "varValue"):
+        if not isinstance(self.values, dict):
             index = variable.index
             raw = self.values[index if index >= 0 else -index - 1]
             return int(raw) if index >= 0 else 1 - int(raw)
-        return self.values[variable.name]
+        # a variable that occurs nowhere is in no model; any value within its bounds will do
+        free = 0 if variable.lowBound is None else max(0, variable.lowBound)
+        return self.values.get(variable.name, free)
 
 
 @contextlib.contextmanager
@@ -156,6 +160,7 @@ def solve_milp(
     warm_start: Mapping[str, float] | None = None,
     write_model: str | None = None,
     progress: Callable[[float, float | None, float, str], Any] | None = None,
+    presolve: bool = True,
 ) -> Outcome:
     """Minimize a `pulp.LpProblem`.
 
@@ -174,6 +179,8 @@ def solve_milp(
         Path ending in ``.lp`` or ``.mps``, written before the solve.
     progress : callable, optional
         ``progress(seconds, objective, bound, note)`` at every incumbent (HiGHS only).
+    presolve : bool
+        Whether HiGHS and CBC may transform the model first.
 
     Raises
     ------
@@ -198,16 +205,34 @@ def solve_milp(
     offset = problem.objective.constant
     problem.objective.constant = 0.0
     start = time.perf_counter()
-    settings = (time_limit, threads, seed, rel_gap, warm_start is not None)
+    warm = warm_start is not None
     try:
         if name == "HiGHS":
-            raw = _run_highs(problem, *settings, progress, offset)
+            raw = _run_highs(
+                problem, time_limit, threads, seed, rel_gap, warm, presolve, progress, offset
+            )
+            if raw.reason is Reason.INFEASIBLE and presolve:
+                left = max(1.0, time_limit - (time.perf_counter() - start))
+                raw = _confirmed(
+                    _run_highs(problem, left, threads, seed, rel_gap, warm, False, progress, offset)
+                )
         else:
-            raw = _run_other(problem, name, *settings)
+            raw = _run_other(problem, name, time_limit, threads, seed, rel_gap, warm, presolve)
     finally:
         problem.objective.constant = offset
     seconds = time.perf_counter() - start
     return _judge(problem, raw, offset, seconds)
+
+
+def _confirmed(second: _Raw) -> _Raw:
+    """What a run without presolve says of a model that presolve has called infeasible."""
+    if second.reason is Reason.INFEASIBLE:
+        return second
+    if second.has_solution:
+        second.note = "HiGHS's presolve called this feasible model infeasible"
+    else:
+        second.note = "infeasible according to HiGHS's presolve, which was not confirmed"
+    return second
 
 
 def _judge(problem: Any, raw: _Raw, offset: float, seconds: float) -> Outcome:
@@ -245,6 +270,9 @@ def _checked_values(problem: Any) -> tuple[dict[str, float] | None, str]:
     values: dict[str, float] = {}
     for variable in problem.variables():
         value = variable.varValue
+        if variable is problem.dummyVar:
+            # PuLP's filler for an empty objective
+            value = 0.0
         if value is None or not math.isfinite(value):
             return None, f"variable {variable.name} has the value {value}"
         if variable.cat == pulp.LpInteger:
@@ -307,6 +335,7 @@ def _run_highs(
     seed: int,
     rel_gap: float,
     warm: bool,
+    presolve: bool,
     progress: Callable[[float, float | None, float, str], Any] | None,
     offset: float,
 ) -> _Raw:
@@ -354,6 +383,7 @@ def _run_highs(
         gapAbs=0.0,
         timeLimit=time_limit if math.isfinite(time_limit) else None,
         random_seed=seed,
+        presolve="on" if presolve else "off",
     )
     solver.callSolver = call
     with _no_pulp_deprecations():
@@ -475,6 +505,7 @@ def _run_other(
     seed: int,
     rel_gap: float,
     warm: bool,
+    presolve: bool,
 ) -> _Raw:
     """Any other back-end, as PuLP runs it; for CBC the bound is read from its log."""
     import pulp
@@ -493,6 +524,7 @@ def _run_other(
             "threads": threads if threads > 1 else None,
             "options": [f"randomSeed {seed + 1}", f"randomCbcSeed {seed + 1}"],
             "warmStart": warm,
+            "presolve": presolve,
             "logPath": str(log),
         }
     try:

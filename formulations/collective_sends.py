@@ -78,9 +78,11 @@ def schedule_of(
     sends: Sequence[Send],
     tick: int,
     backward: bool,
-    instance: CollectiveInstance,
 ) -> Schedule:
     """The schedule of the instance that sends in ticks stand for, every send as early as can be.
+
+    Each link keeps its order and each send waits for what had arrived when it started in ticks, so
+    that nothing gets later than its ticks say.
 
     Parameters
     ----------
@@ -89,31 +91,51 @@ def schedule_of(
     sends : sequence of Send
         Chunks by their index among the chunks that move.
     """
-    from nestopt.collective.greedy_join import retime
     from nestopt.collective.schedule import COPY, REDUCE, Schedule
 
     problem = grid_problem(work, tick, round_up=True)
+    exact = grid_problem(work, 1)
     kept = pruned(problem, sends)
-    chunk = [problem.chunks[s.chunk].number for s in kept]
-    link = [s.link for s in kept]
-    phase = [REDUCE if s.partial else COPY for s in kept]
-    length = [int(problem.transfer[problem.chunks[s.chunk].size, s.link]) for s in kept]
-    start = [s.start * tick for s in kept]
-    # in the coarse times of the model, so that what a send waits for has arrived before it starts
-    makespan = max(((s.start + n) * tick for s, n in zip(kept, length)), default=0)
-    drafted = Schedule.of(chunk, link, start, makespan, phase)
-    forward = retime(work, drafted)
-    if not backward:
-        return forward
-    ends = forward.start_ps.copy()
-    sizes = work.collective.chunk_sizes[forward.chunk]
-    for size in set(sizes.tolist()):
-        same = sizes == size
-        ends[same] += work.transfer_ps(size)[forward.link[same]]
+    free = [0] * problem.num_links
+    arrivals: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
+    taken: Counter[tuple[int, int, bool]] = Counter()
+    starts, ends = [], []
+    for s in kept:
+        size, u = problem.chunks[s.chunk].size, int(problem.src[s.link])
+        begin = max(free[s.link], _ready(problem, arrivals, taken, s, u))
+        free[s.link] = begin + int(exact.occupancy[size, s.link])
+        starts.append(begin)
+        ends.append(begin + int(exact.transfer[size, s.link]))
+        planned = s.start + int(problem.transfer[size, s.link])
+        place = (s.chunk, int(problem.dst[s.link]), s.partial)
+        arrivals.setdefault(place, []).append((planned, ends[-1]))
+    makespan = max(ends, default=0)
+    phase = [REDUCE if s.partial or backward else COPY for s in kept]
     return Schedule.of(
-        forward.chunk,
-        forward.link,
-        forward.makespan_ps - ends,
-        forward.makespan_ps,
-        [REDUCE] * forward.num_sends,
+        [problem.chunks[s.chunk].number for s in kept],
+        [s.link for s in kept],
+        [makespan - end for end in ends] if backward else starts,
+        makespan,
+        phase,
     )
+
+
+def _ready(
+    problem: GridProblem,
+    arrivals: dict[tuple[int, int, bool], list[tuple[int, int]]],
+    taken: Counter[tuple[int, int, bool]],
+    send: Send,
+    node: int,
+) -> int:
+    """When everything that a send waits for has come to its source."""
+    for partial in (True,) if send.partial else (False, True):
+        place = (send.chunk, node, partial)
+        come = sorted(row for row in arrivals.get(place, ()) if row[0] <= send.start)
+        if not come:
+            continue
+        if not (problem.reduces if partial else problem.multicast)[node]:
+            # piece by piece, in the order of arrival
+            taken[place] += 1
+            return come[taken[place] - 1][1]
+        return max(row[1] for row in come) if partial else come[0][1]
+    return 0

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TICKS", "Search", "solve_cpsat", "solve_milp"]
 
 MOST_TICKS = 120
-_MOST_VARIABLES = 3_000_000
+_MOST_VARIABLES = 1_000_000
+# sends that last longer are handled better as intervals
+_MOST_TICKS_A_SEND = 3
 _CHOICES = {
     "model": ("auto", "grid", "interval"),
     "symmetry": ("yes", "no"),
@@ -157,7 +159,8 @@ class _Solver:
         problem = grid_problem(work)
         makespan = 0 if schedule is None else schedule.makespan_ps
         estimate = max(problem.lower_bound(), -(-max(low, makespan) // tick))
-        chosen = self._tick(work, tick, estimate)
+        most = max(MOST_TICKS, _MOST_VARIABLES // (problem.num_links * len(problem.chunks)))
+        chosen = self._tick(tick, estimate, min(most, 10 * MOST_TICKS))
         if chosen is not None:
             return self._search_rounded(work, chosen, low, schedule, backward)
         state = Search(max(1, problem.lower_bound(), -(-low // tick)))
@@ -176,11 +179,11 @@ class _Solver:
         self.stats["horizons"] = state.log
         found = schedule
         if state.sends:
-            found = schedule_of(work, state.sends, tick, backward, self.instance)
+            found = schedule_of(work, state.sends, tick, backward)
         return max(low, state.low * tick), found, state.limit
 
-    def _tick(self, work: CollectiveInstance, tick: int, estimate: int) -> int | None:
-        """A coarser tick, if one is asked for, or if the finest is too fine for the MILP."""
+    def _tick(self, tick: int, estimate: int, most: int) -> int | None:
+        """A coarser tick, if one is asked for, or if the finest is too fine for a grid."""
         if "tick" in self.options.set:
             try:
                 wanted = int(self.options.set["tick"])
@@ -189,13 +192,15 @@ class _Solver:
             if wanted < 1:
                 raise UsageError(f"--set tick={self.options.set['tick']}: expected picoseconds")
             return wanted if wanted != tick else None
-        if self.kind == "cpsat" or estimate <= MOST_TICKS:
+        by_grid = self.kind == "milp" or self.choice("model") == "grid"
+        if not by_grid or estimate <= most:
             return None
         return -(-estimate * tick // MOST_TICKS)
 
     def _grid_fits(self, problem: GridProblem, estimate: int) -> bool:
         size = len(problem.chunks) * problem.num_links * estimate
-        return estimate <= MOST_TICKS and size <= _MOST_VARIABLES
+        nearly_equal = int(problem.transfer.max()) <= _MOST_TICKS_A_SEND
+        return nearly_equal and estimate <= MOST_TICKS and size <= _MOST_VARIABLES
 
     def _search_rounded(
         self,
@@ -225,7 +230,7 @@ class _Solver:
         self._by_horizons(above, state, ())
         self.stats["rounded_up"] = {"horizons": state.log}
         if state.sends:
-            found = schedule_of(work, state.sends, tick, backward, self.instance)
+            found = schedule_of(work, state.sends, tick, backward)
             if schedule is None or found.makespan_ps < schedule.makespan_ps:
                 schedule = found
         if state.limit is not Limit.NONE:
@@ -302,7 +307,9 @@ class _Solver:
             settings["write_model"] = options.write_model
             self.written = True
         if self.kind == "milp":
-            settings["backend"] = options.backend
+            # the windows of the variables are a presolve of their own; that of HiGHS costs far more
+            # time than it saves here, and has called feasible horizons infeasible
+            settings |= {"backend": options.backend, "presolve": False}
         elif "deterministic-time" in options.set:
             given = options.set["deterministic-time"]
             try:
