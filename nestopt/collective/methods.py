@@ -22,4 +22,9 @@ METHODS: dict[str, Method] = {
         "exact, by CP-SAT, on a time grid or with intervals; small networks",
         ("model", "deterministic-time", "symmetry", "incumbent", "bound"),
     ),
+    "sccl": Method(
+        "formulations.sccl:solve_sccl",
+        "is there an algorithm of so many steps and rounds (chunks as in the collective)?",
+        ("steps", "rounds"),
+    ),
 }
