@@ -135,7 +135,7 @@ class Judge:
             seconds=self.seconds,
             seed=self.options.seed,
             solution=solution,
-            witness=bound,
+            witness={"name": bound["name"], **bound["witness"]},
             stats={"priced": self.priced},
             settings={
                 "objective": self.options.objective,
