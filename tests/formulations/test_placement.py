@@ -210,7 +210,8 @@ def compare_prices(
     return len(plans)
 
 
-MODELS = [(PlacementMilp, 1e-9), (PlacementCpsat, 5e-7)]
+# HiGHS keeps constraints to 1e-6 of a thousand units, CP-SAT counts rounded times
+MODELS = [(PlacementMilp, 5e-9), (PlacementCpsat, 5e-7)]
 
 
 @pytest.mark.parametrize(("model_class", "tolerance"), MODELS)
