@@ -170,7 +170,8 @@ def by_name(name: str) -> Cluster:
         if key != "fail":
             raise unknown_name("cluster setting", key, ["fail"])
         try:
-            cluster = cluster.fail(int(part) for part in text.split(":"))
+            failed = [int(part) for part in text.split(":")]
         except ValueError as error:
             raise InputError(f"{text!r}; expected I:J:...", field=f"{name}: fail") from error
+        cluster = cluster.fail(failed)
     return cluster
