@@ -159,6 +159,11 @@ class CollectiveCpsat:
                 lead = self.hold.get((c, v, t))
                 self.model.add_bool_or([image.negated()] + ([] if lead is None else [lead]))
 
+    def minimize_late(self, target: int) -> None:
+        """Minimize the number of copies that arrive after tick `target`."""
+        late = [x for (c, e, t), x in self.send.items() if t + self.windows.transfer(c, e) > target]
+        self.model.minimize(sum(late))
+
     def _literal(self, partial: bool, c: int, e: int, t: int) -> Any:
         return (self.part if partial else self.send)[c, e, t]
 

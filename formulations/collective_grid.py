@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -111,9 +111,13 @@ class GridProblem:
         return _group(self.dst, self.num_nodes)
 
     def earliest(self, chunk: Chunk) -> list[int]:
-        """First tick at which a chunk (or a contribution to it) can be at each node."""
+        """First tick at which a chunk (or a contribution to it) can be at each node.
+
+        A node that is going to hold a chunk does not get it from elsewhere any sooner.
+        """
         length = self.transfer[chunk.size]
-        return _distances(self.out_of(), self.dst, length, chunk.ready.items())
+        given = {} if chunk.is_sum else chunk.ready
+        return _distances(self.out_of(), self.dst, length, chunk.ready.items(), given)
 
     def remaining(self, chunk: Chunk) -> list[int]:
         """Ticks from each node to the nearest target of a chunk."""
@@ -146,7 +150,9 @@ def _distances(
     ends: NDArray[np.int32],
     length: NDArray[np.int64],
     start: Iterable[tuple[int, int]],
+    given: Container[int] = (),
 ) -> list[int]:
+    """Distances from the nearest start; the nodes in `given` keep the distance they start with."""
     import heapq
 
     distance = [FAR] * len(links)
@@ -159,7 +165,7 @@ def _distances(
         distance[v] = d
         for e in links[v]:
             w, further = int(ends[e]), d + int(length[e])
-            if further < distance[w]:
+            if further < distance[w] and w not in given:
                 heapq.heappush(heap, (further, w))
     return distance
 
@@ -233,6 +239,8 @@ class Windows:
         self._first = [self._first_whole(chunk) for chunk in problem.chunks]
         self._send_range = [self._sends_of(i) for i in range(len(problem.chunks))]
         self._part_range = {i: self._parts_of(i) for i in self.sums}
+        self._root_set = {i: frozenset(self._roots(i)) for i in self.sums}
+        self._adders = np.flatnonzero(problem.reduces).tolist()
 
     def transfer(self, c: int, e: int) -> int:
         """Ticks from the start of a send of chunk c on link e to its arrival."""
@@ -319,10 +327,11 @@ class Windows:
         self, c: int, v: int | None = None, t: int | None = None
     ) -> Iterator[tuple[int, int, int]]:
         """`wholes` of one sum (at one node, at one tick)."""
-        if not self.problem.chunks[c].is_sum:
+        roots = self._root_set.get(c)
+        if not roots:
             return
-        for node in self._roots(c) if v is None else [v]:
-            if v is not None and v not in self._roots(c):
+        for node in sorted(roots) if v is None else [v]:
+            if node not in roots:
                 continue
             ticks = range(self._first[c][node], self.horizon + 1)
             if t is None:
@@ -355,7 +364,7 @@ class Windows:
 
     def adders(self, c: int) -> list[int]:
         """Nodes that can add parts of a sum."""
-        return np.flatnonzero(self.problem.reduces).tolist()
+        return self._adders
 
     def deliveries(self) -> Iterator[tuple[int, int]]:
         """(chunk, target) that is still to be served."""

@@ -249,6 +249,16 @@ class CollectiveIntervals:
                     # out of reach within the horizon
                     self.model.add_bool_or([])
 
+    def minimize_late(self, target: int) -> None:
+        """Minimize the number of targets that are served after tick `target`, not the makespan."""
+        late = []
+        for (c, v), at in self.at.items():
+            if v in self.problem.chunks[c].targets and v not in self.problem.chunks[c].ready:
+                late.append(self.model.new_bool_var(f"late[{c},{v}]"))
+                self.model.add(at <= target).only_enforce_if(late[-1].negated())
+        self.model.clear_objective()
+        self.model.minimize(sum(late))
+
     def solve(self, hint: Iterable[Send] = (), **settings: Any) -> tuple[Outcome, list[Send]]:
         """Look for the least makespan; the sends are empty without a schedule.
 

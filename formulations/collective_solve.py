@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from formulations.collective_grid import GridProblem, Send, finest_tick, grid_problem
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nestopt.collective.schedule import Schedule
     from nestopt.options import SolveOptions
 
-__all__ = ["MOST_TICKS", "Search", "solve_cpsat", "solve_milp"]
+__all__ = ["MOST_TICKS", "Search", "solve_cpsat", "solve_milp", "starting_schedule"]
 
 MOST_TICKS = 120
 _MOST_VARIABLES = 1_000_000
@@ -56,6 +56,36 @@ def solve_milp(instance: CollectiveInstance, options: SolveOptions) -> Result:
     bound and up for the schedule).
     """
     return _Solver("milp", instance, options).run()
+
+
+def starting_schedule(
+    instance: CollectiveInstance, options: SolveOptions, target: int, seconds: float
+) -> Schedule:
+    """The warm start's schedule, else a greedy one; checked.
+
+    Parameters
+    ----------
+    target : int
+        Picoseconds; the greedy search stops when it gets there.
+    seconds : float
+        Time for the greedy search, which takes no more than 10.
+    """
+    from nestopt.collective.check import check_schedule
+    from nestopt.collective.greedy import synthesize
+    from nestopt.collective.steps import StepSchedule
+    from nestopt.collective.store import load_solution
+
+    if options.warm_start is not None:
+        if options.warm_start.solution is None:
+            raise UsageError("the warm start holds no solution")
+        found = load_solution(options.warm_start.solution)
+    else:
+        chosen = replace(options, set={}, time_limit=min(seconds, 10.0))
+        found = synthesize(instance, chosen, target=target).schedule
+    if isinstance(found, StepSchedule):
+        found = found.to_schedule(instance.topology)
+    check_schedule(instance, found)
+    return found
 
 
 @dataclass(slots=True)
@@ -356,29 +386,9 @@ class _Solver:
     # --- incumbents and results ------------------------------------------------------------------
 
     def _incumbent(self, target: int) -> Schedule | None:
-        """The warm start's schedule, else a greedy one."""
-        from dataclasses import replace
-
-        from nestopt.collective.check import check_schedule
-        from nestopt.collective.greedy import synthesize
-        from nestopt.collective.steps import StepSchedule
-        from nestopt.collective.store import load_solution
-
-        if self.options.warm_start is not None:
-            if self.options.warm_start.solution is None:
-                raise UsageError("the warm start holds no solution")
-            found = load_solution(self.options.warm_start.solution)
-        elif self.choice("incumbent") == "greedy":
-            limit = min(self.left() / 4, 10.0)
-            found = synthesize(
-                self.instance, replace(self.options, set={}, time_limit=limit), target=target
-            ).schedule
-        else:
+        if self.choice("incumbent") == "none" and self.options.warm_start is None:
             return None
-        if isinstance(found, StepSchedule):
-            found = found.to_schedule(self.instance.topology)
-        check_schedule(self.instance, found)
-        return found
+        return starting_schedule(self.instance, self.options, target, self.left() / 4)
 
     def _report(self, schedule: Schedule | None, bound: int, note: str) -> None:
         if self.options.progress is not None:

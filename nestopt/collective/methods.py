@@ -27,4 +27,9 @@ METHODS: dict[str, Method] = {
         "is there an algorithm of so many steps and rounds (chunks as in the collective)?",
         ("steps", "rounds"),
     ),
+    "lns": Method(
+        "formulations.collective_lns:solve",
+        "large-neighbourhood search: CP-SAT repairs parts of a greedy schedule",
+        ("iterations", "effort"),
+    ),
 }
