@@ -34,6 +34,7 @@ __all__ = ["TALLIES", "FamilyClass", "family_classes"]
 _LARGE = 1e30
 _SLACK = 1 + 1e-9
 _MOST_ROWS = 30_000_000
+_MOST_SPREADS = 100_000
 _CHUNK = 1_000_000
 
 
@@ -159,6 +160,11 @@ def family_classes(
     NestoptError
         If the family can be spread in too many ways to enumerate.
     """
+    if _count_spreads(data, size) * groups > _MOST_SPREADS:
+        raise NestoptError(
+            f"a group of {size} devices can be spread over this cluster in more than "
+            f"{_MOST_SPREADS} ways; the exact models are for small clusters"
+        )
     spreads = list(_spreads(data, size))
     found: dict[Hashable, FamilyClass] = {}
     for reach, crossing, volume, chosen in _spread_families(data, spreads, groups):
@@ -175,12 +181,22 @@ def family_classes(
     kept: dict[Hashable, list[FamilyClass]] = {}
     # the loosest first: what they imply need not be looked at
     for tight in sorted(found.values(), key=lambda c: (-c.span, -c.profile[1], -c.profile[2])):
+        data.check_time()
         price = signature(tight.profile)
         same = kept.setdefault(price, [])
         if not any(_implies(data, tight, other) for other in same):
             lifted = _lift(tight, price, signature)
             same[:] = [k for k in same if not _implies(data, k, lifted)] + [lifted]
     return tuple(k for same in kept.values() for k in same)
+
+
+def _count_spreads(data: PlacementData, size: int) -> int:
+    """In how many ways `size` members of one group can be spread over the cells."""
+    ways = [1] + [0] * size
+    for cell in data.cells:
+        room = len(cell.devices)
+        ways = [sum(ways[max(0, k - room) : k + 1]) for k in range(size + 1)]
+    return ways[size]
 
 
 def _spreads(data: PlacementData, size: int) -> Iterator[tuple[int, ...]]:
@@ -227,6 +243,7 @@ def _spread_families(
             )
         parts, firsts = [], []
         for low in range(0, len(rows), max(1, _CHUNK // count)):
+            data.check_time()
             some = rows[low : low + max(1, _CHUNK // count)]
             joined = np.empty((len(some), count, rows.shape[1]), dtype=np.int64)
             joined[:, :, 0] = reaches.join(some[:, 0], single)

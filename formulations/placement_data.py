@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -66,6 +68,11 @@ class TreeGroup:
 class PlacementData:
     """An instance in the form that the models use.
 
+    Parameters
+    ----------
+    deadline : float
+        When to give up preparing a model, as `time.perf_counter` counts.
+
     Attributes
     ----------
     cells : tuple of Cell
@@ -76,8 +83,14 @@ class PlacementData:
     """
 
     def __init__(
-        self, workload: Workload, cluster: Cluster, settings: SpaceSettings, objective: str
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        settings: SpaceSettings,
+        objective: str,
+        deadline: float = math.inf,
     ) -> None:
+        self.deadline = deadline
         self.workload, self.cluster, self.settings = workload, cluster, settings
         self.objective = objective
         self.costs = StageCosts(workload)
@@ -106,6 +119,11 @@ class PlacementData:
         for edge in self.workload.edges:
             largest[edge.source] = max(largest.get(edge.source, 0.0), edge.bytes)
         return sum(largest.values())
+
+    def check_time(self) -> None:
+        """Raise `TimeoutError` once the deadline is over."""
+        if time.perf_counter() > self.deadline:
+            raise TimeoutError
 
     def parent(self, group: TreeGroup) -> TreeGroup | None:
         """The group around a group, None at the top."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from formulations.placement_classes import TALLIES
 from formulations.placement_prices import Config, GridChoice, price_grid
+from nestopt.errors import NestoptError
 from nestopt.placement.comm import PROFILE
 from nestopt.placement.plan import in_flight
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from formulations.placement_prices import Family
 
 _SLACK = 1 + 1e-9
+_MOST_COMBINATIONS = 200_000
 
 __all__ = ["Placed", "Scenario", "ScenarioData", "quick_bound"]
 
@@ -90,6 +92,22 @@ class ScenarioData:
                     configs += found
         self.grids = tuple(grids)
         self.configs = tuple(configs)
+
+    def check_size(self) -> None:
+        """Refuse what would take longer to write down than anyone waits.
+
+        Raises
+        ------
+        NestoptError
+            If operators, stages and configurations have too many combinations.
+        """
+        operators = self.data.workload.num_operators
+        combinations = operators * self.positions * len(self.configs)
+        if combinations > _MOST_COMBINATIONS:
+            raise NestoptError(
+                f"{operators} operators, {self.positions} stages and {len(self.configs)} "
+                "configurations are too many for an exact model; the method dp has no such limit"
+            )
 
     def held(self, position: int) -> float:
         """Micro-batches in flight at a position."""

@@ -92,6 +92,7 @@ class _Run:
     best: Plan | None = None
     objective: float = math.inf
     limit: Limit | None = None
+    too_large: bool = False
     failure: str = ""
     stats: dict[str, Any] = field(default_factory=dict)
     bounds: dict[Scenario, float] = field(default_factory=dict)
@@ -104,7 +105,10 @@ class _Run:
             raise UsageError(f"unknown space {self.options.space!r}; known: structured, general")
         if self.options.set.get("start", "dp") not in ("dp", "none"):
             raise UsageError(f"start={self.options.set['start']}; known: dp, none")
-        self.data = PlacementData(workload, cluster, self.settings, self.options.objective)
+        deadline = self.began + self.options.time_limit
+        self.data = PlacementData(
+            workload, cluster, self.settings, self.options.objective, deadline
+        )
         self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}
         self.stats |= {"scenarios": len(self.bounds), "models": 0, "repairs": 0, "notes": []}
 
@@ -245,9 +249,14 @@ class _Run:
         """Solve a scenario's model, and again if its plan turns out not to fit into memory."""
         try:
             data = ScenarioData(self.data, scenario)
+            data.check_size()
+        except TimeoutError:
+            self.limit = Limit.TIME
+            return
         except NestoptError as error:
-            self.limit = Limit.MEMORY
-            self.stats["notes"].append(f"{scenario.label()}: {error}")
+            if not self.too_large:
+                self.stats["notes"].append(f"{scenario.label()}: {error}")
+            self.too_large = True
             return
         self.bounds[scenario] = max(self.bounds[scenario], data.bound)
         if math.isinf(data.bound):
@@ -339,6 +348,7 @@ class _Run:
         bound = self.bound
         because: tuple[str, ...] = ()
         precision = self.model_class.precision
+        limit = self.limit or (Limit.MEMORY if self.too_large else None)
         objective = None if self.best is None else self.objective
         closed = objective is not None and bound >= objective * (1 - precision * 1.001)
         if self.failure:
@@ -346,9 +356,9 @@ class _Run:
         elif closed:
             ended = Termination(Reason.OPTIMAL)
         elif objective is not None:
-            ended = Termination(Reason.FEASIBLE, self.limit or Limit.ITERATIONS)
-        elif self.limit is not None:
-            ended = Termination(Reason.NO_SOLUTION, self.limit)
+            ended = Termination(Reason.FEASIBLE, limit or Limit.ITERATIONS)
+        elif limit is not None:
+            ended = Termination(Reason.NO_SOLUTION, limit)
         else:
             from nestopt.placement.why import explain
 

@@ -315,6 +315,18 @@ def test_a_time_limit_keeps_plan_and_bound(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", SOLVERS)
+def test_too_large_a_model_is_not_written_down(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("formulations.placement_scenario._MOST_COMBINATIONS", 5)
+    result = run(method, mixed_pairs(), "general")
+    assert result.termination.reason is Reason.NO_SOLUTION
+    assert result.termination.limit is Limit.MEMORY
+    assert 0 < result.bound < math.inf
+    assert "too many" in result.stats["notes"][0]
+
+
+@pytest.mark.parametrize("method", SOLVERS)
 def test_a_start_by_the_dynamic_program_changes_nothing(method: str) -> None:
     for seed in (2, 12, 100):
         tiny = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
