@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
+GROWTH = 1.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,18 +61,18 @@ def route_all(
         _routings(topology, parts, times, effort),
         threads=effort.threads,
         target=effort.target,
-        stop=effort.stop,
+        clock=effort.clock,
     )
     assert routed is not None
     journeys, sends = routed.value
     found = Best(routed.makespan, sends, routed.index, routed.tries)
-    if found.makespan <= effort.target or effort.restarts is not None or effort.stop():
+    if found.makespan <= effort.target or effort.restarts is not None or effort.clock.stop():
         return found
     better = best_of(
         _searches(journeys, effort),
         threads=effort.threads,
         target=effort.target,
-        stop=effort.stop,
+        clock=effort.clock,
     )
     if better is None or better.makespan >= found.makespan:
         return found
@@ -87,7 +88,7 @@ def _routings(
     size_of = np.searchsorted(times.sizes, sizes).astype(np.int32)
     # a tree of cheapest paths takes about 60 ns a link; the paths themselves a fraction of that
     tree = 6e-8 * topology.num_links
-    batch = int(np.clip(len(source) * tree / (0.2 * effort.seconds), 1, 64))
+    batch = int(np.clip(len(source) * tree / (3.0 * effort.seconds), 1, 64))
     once = len(source) / batch * tree + 1e-6 * len(source)
     rounds = int(np.clip(0.2 * effort.seconds / once, 4, 60))
 
@@ -150,6 +151,7 @@ def _route(
             rounds,
             batch,
             power,
+            GROWTH,
             seed,
             length,
             paths,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.collective.connectivity import find_separation
 from nestopt.collective.greedy_bound import quick_bound
 from nestopt.collective.greedy_match import Effort
+from nestopt.collective.greedy_parallel import Clock
 from nestopt.collective.greedy_parts import schedule_parts
 from nestopt.collective.problem import in_columns
 from nestopt.errors import UsageError
@@ -155,11 +156,7 @@ def synthesize(
     begin: float | None = None,
 ) -> Synthesis:
     """The schedule of `solve`, without a result around it; the instance must be connected."""
-    began = time.perf_counter() if begin is None else begin
-
-    def late() -> bool:
-        return time.perf_counter() - began > options.time_limit
-
+    clock = Clock(options.time_limit, time.perf_counter() if begin is None else begin)
     effort = Effort(
         policy=options.set.get("policy"),
         restarts=_whole(options, "restarts"),
@@ -167,10 +164,11 @@ def synthesize(
         seed=options.seed,
         threads=options.threads,
         target=target,
-        stop=late,
+        clock=clock,
     )
     schedule, stats = schedule_parts(instance, effort)
-    return Synthesis(schedule, stats, Limit.TIME if late() else Limit.ITERATIONS)
+    limit = Limit.TIME if clock.late() else Limit.ITERATIONS
+    return Synthesis(schedule, stats, Limit.INTERRUPTED if clock.interrupted else limit)
 
 
 def _whole(options: SolveOptions, key: str) -> int | None:

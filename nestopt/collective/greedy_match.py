@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.collective.greedy_network import Task
+    from nestopt.collective.greedy_parallel import Clock
 
 __all__ = ["POLICIES", "Effort", "Policy", "Sends", "match"]
 
@@ -62,8 +63,8 @@ class Effort:
     seed, threads : int
     target : int
         A lower bound: a schedule as short as this ends the search.
-    stop : callable
-        Asked between tries; True ends the search.
+    clock : Clock
+        Asked between tries.
     """
 
     policy: str | None
@@ -72,7 +73,7 @@ class Effort:
     seed: int
     threads: int
     target: int
-    stop: Callable[[], bool]
+    clock: Clock
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy not in POLICIES:
@@ -99,15 +100,15 @@ class Sends:
 def match(task: Task, effort: Effort) -> Best[Sends]:
     """The best schedule that the matching, its restarts and the local search find."""
     found: Best[Sends] | None = best_of(
-        _matchings(task, effort), threads=effort.threads, target=effort.target, stop=effort.stop
+        _matchings(task, effort), threads=effort.threads, target=effort.target, clock=effort.clock
     )
     assert found is not None
     default = effort.policy is None and effort.restarts is None
     chains = list(_chains(task, effort)) if default else []
-    if not chains or found.makespan <= effort.target or effort.stop():
+    if not chains or found.makespan <= effort.target or effort.clock.stop():
         return found
     better: Best[Sends] | None = best_of(
-        chains, threads=effort.threads, target=effort.target, stop=effort.stop
+        chains, threads=effort.threads, target=effort.target, clock=effort.clock
     )
     if better is None or better.makespan >= found.makespan:
         return found

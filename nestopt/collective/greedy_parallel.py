@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Best", "best_of"]
+__all__ = ["Best", "Clock", "best_of"]
 
 T = TypeVar("T")
+
+
+class Clock:
+    """When to stop: a time limit, counted from `begin` (`time.perf_counter`), or an interrupt."""
+
+    def __init__(self, limit: float, begin: float) -> None:
+        self.limit, self.begin = limit, begin
+        self.interrupted = False
+
+    def late(self) -> bool:
+        """Whether the time limit has passed."""
+        return time.perf_counter() - self.begin > self.limit
+
+    def stop(self) -> bool:
+        """Whether to start nothing more."""
+        return self.interrupted or self.late()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +46,13 @@ def best_of(
     *,
     threads: int,
     target: int,
-    stop: Callable[[], bool] = lambda: False,
+    clock: Clock,
 ) -> Best[T] | None:
     """The try of least makespan; of equal ones, the first.
 
     Tries are counted in their order up to the first that reaches `target`; those that another
-    thread has started behind it are dropped. `stop` is asked before each try but the first.
+    thread has started behind it are dropped. The clock is asked before each try but the first. An
+    interrupt (Ctrl-C) is noted on the clock and ends the tries, unless there is nothing yet.
     """
     best: Best[T] | None = None
     count = 0
@@ -46,24 +64,38 @@ def best_of(
         count += 1
         return best.makespan <= target
 
-    if threads <= 1:
-        for each in tries:
-            if (count and stop()) or judge(*each()):
-                break
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            waiting: list[Future[tuple[int, T]]] = []
-            source = iter(tries)
-            reached = False
-            while not reached:
-                while len(waiting) < threads and not (count and stop()):
-                    following = next(source, None)
-                    if following is None:
-                        break
-                    waiting.append(pool.submit(following))
-                if not waiting:
+    try:
+        if threads <= 1:
+            for each in tries:
+                if (count and clock.stop()) or judge(*each()):
                     break
-                reached = judge(*waiting.pop(0).result())
-            for late in waiting:
-                late.cancel()
+        else:
+            _in_threads(iter(tries), threads, judge, clock)
+    except KeyboardInterrupt:
+        clock.interrupted = True
+        if best is None:
+            raise
     return None if best is None else Best(best.makespan, best.value, best.index, count)
+
+
+def _in_threads(
+    tries: Iterator[Callable[[], tuple[int, T]]],
+    threads: int,
+    judge: Callable[[int, T], bool],
+    clock: Clock,
+) -> None:
+    """Run tries ahead of their judgement, which keeps to their order."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: list[Future[tuple[int, T]]] = []
+        begun = 0
+        while True:
+            while len(waiting) < threads and not (begun and clock.stop()):
+                following = next(tries, None)
+                if following is None:
+                    break
+                waiting.append(pool.submit(following))
+                begun += 1
+            if not waiting or judge(*waiting.pop(0).result()):
+                break
+        for late in waiting:
+            late.cancel()

@@ -11,6 +11,7 @@ of several kinds, their schedules are merged by list scheduling.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from nestopt.collective.greedy_bound import quick_bound
 from nestopt.collective.greedy_join import retime
 from nestopt.collective.greedy_match import Effort, Sends, match
 from nestopt.collective.greedy_network import link_times, make_task
+from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.greedy_steps import equal_step, match_steps
 from nestopt.collective.greedy_translate import find_translation, match_translated
 from nestopt.collective.problem import CollectiveInstance, in_columns
@@ -149,19 +151,17 @@ def _in_steps(
     claims = instance.topology.num_nodes * instance.collective.num_chunks
     if step is None or claims < STEPS_FROM:
         return None, {}
-    best: StepSchedule | None = None
-    count = 0
-    for index in range(effort.tries(5e-8 * claims)):
-        if count and effort.stop():
-            break
+
+    def attempt(index: int) -> tuple[int, StepSchedule]:
         seed = effort.seed * 1_000_003 + index
-        found = match_steps(instance, step, seed=seed, threads=effort.threads)
-        count += 1
-        if best is None or found.num_steps < best.num_steps:
-            best = found
-        if best.makespan_ps <= effort.target:
-            break
-    assert best is not None
+        steps = match_steps(instance, step, seed=seed, threads=effort.threads)
+        return steps.makespan_ps, steps
+
+    # one try after the other: each uses all threads by itself
+    tries = (partial(attempt, index) for index in range(effort.tries(5e-8 * claims)))
+    found = best_of(tries, threads=1, target=effort.target, clock=effort.clock)
+    assert found is not None
+    best, count = found.value, found.tries
     if len(part.npus) == instance.topology.num_nodes:
         return best, _stats("steps", count)
     every = best.to_schedule(instance.topology)

@@ -142,7 +142,7 @@ def match_translated(
     trees: Iterator[Callable[[], tuple[int, Any]]] = (
         partial(tree, effort.seed * 1_000_003 + index) for index in range(tries)
     )
-    best = best_of(trees, threads=effort.threads, target=effort.target, stop=effort.stop)
+    best = best_of(trees, threads=effort.threads, target=effort.target, clock=effort.clock)
     if best is None or best.makespan >= INFINITE:
         return None
     item, generator, start = best.value

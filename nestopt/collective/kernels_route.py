@@ -17,6 +17,7 @@ from nestopt.collective.kernels_event import heap_pop, heap_push, next_random
 __all__ = ["route"]
 
 _FAR = 1e300
+MOST_POWER = 64.0
 
 
 @njit(cache=True, nogil=True)
@@ -71,6 +72,7 @@ def route(
     rounds: int,
     batch: int,
     power: float,
+    growth: float,
     seed: int,
     path_len: Any,
     paths: Any,
@@ -86,8 +88,9 @@ def route(
     rounds : int
     batch : int
         Chunks routed on one tree of cheapest paths.
-    power : float
-        Exponent of the load in a link's cost.
+    power, growth : float
+        Exponent of the load in a link's cost in the first round, and by how much it is multiplied
+        from round to round.
     path_len : int32[chunks], paths : int32[chunks, longest]
         Filled with the links of each chunk's path.
     """
@@ -146,6 +149,7 @@ def route(
                     for step in range(length):
                         load[paths[c, step]] += occupancy[size_of[c], paths[c, step]]
                 at = stop
+        power = min(power * growth, MOST_POWER)
         worst, summed = load.max(), float(load.sum())
         if worst < best_load or (worst == best_load and summed < best_sum):
             best_load, best_sum = worst, summed

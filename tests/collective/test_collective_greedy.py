@@ -292,3 +292,25 @@ def test_a_time_limit_ends_the_restarts() -> None:
 def test_an_empty_collective_takes_no_time() -> None:
     result = verified(instance("ring:3", npus=[1]))
     assert (result.objective, result.termination.reason) == (0, Reason.OPTIMAL)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupt_returns_what_there_is(threads: int, monkeypatch) -> None:
+    from nestopt.collective import greedy_match
+
+    problem = instance("dgx-a100:2x4")
+    original, calls = greedy_match._matching, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(greedy_match, "_matching", interrupted)
+    result = greedy(problem, threads=threads)
+    assert result.termination.limit is Limit.INTERRUPTED
+    check_schedule(problem, schedule_of(problem, result))
+    monkeypatch.setattr(greedy_match, "_matching", lambda *_: interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        greedy(problem, threads=threads)
