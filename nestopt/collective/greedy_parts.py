@@ -22,6 +22,7 @@ from nestopt.collective.greedy_join import retime
 from nestopt.collective.greedy_match import Effort, Sends, match
 from nestopt.collective.greedy_network import link_times, make_task
 from nestopt.collective.greedy_parallel import best_of
+from nestopt.collective.greedy_rounds import match_in_rounds
 from nestopt.collective.greedy_steps import equal_step, match_steps
 from nestopt.collective.greedy_translate import find_translation, match_translated
 from nestopt.collective.problem import CollectiveInstance, in_columns
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from nestopt.collective.greedy_network import Task
+    from nestopt.collective.greedy_parallel import Best
     from nestopt.collective.steps import StepSchedule
     from nestopt.collective.store import AnySchedule
     from nestopt.collective.topology import Topology
@@ -131,7 +134,7 @@ def _copy(instance: CollectiveInstance, effort: Effort) -> tuple[AnySchedule, di
     if best is not None and (stats["kernel"] == "steps" or best.makespan_ps <= effort.target):
         return best, stats
     task = make_task(topology, parts, instance.latency)
-    matched = match(task, effort)
+    matched, kernel = _matched(instance, task, effort)
     if best is not None and best.makespan_ps <= matched.makespan:
         return best, stats
     sends = _prune(topology, matched.value, task.part_of, task.member)
@@ -139,7 +142,21 @@ def _copy(instance: CollectiveInstance, effort: Effort) -> tuple[AnySchedule, di
     if not task.plain or schedule.num_sends < len(matched.value.chunk):
         # closes the pauses that dropped sends and queues in switches have left
         schedule = _shorter(schedule, retime(instance, schedule))
-    return schedule, _stats("events", matched.tries)
+    return schedule, _stats(kernel, matched.tries)
+
+
+def _matched(instance: CollectiveInstance, task: Task, effort: Effort) -> tuple[Best[Sends], str]:
+    """The shorter of a matching by events and, on equal links, one in steps."""
+    step = equal_step(instance)
+    stepwise: Best[Sends] | None = None
+    if step is not None and effort.policy is None and task.num_claims < STEPS_FROM:
+        stepwise = match_in_rounds(task, step, effort)
+        if stepwise.makespan <= effort.target:
+            return stepwise, "rounds"
+    matched = match(task, effort)
+    if stepwise is not None and stepwise.makespan <= matched.makespan:
+        return stepwise, "rounds"
+    return matched, "events"
 
 
 def _in_steps(

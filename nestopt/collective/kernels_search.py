@@ -42,26 +42,26 @@ def decode(
     rare: float,
     bias: Any,
     limit: Any,
+    target: Any,
     arrival: Any,
     free: Any,
     holders: Any,
     best_key: Any,
     best_chunk: Any,
-    last: Any,
     out_chunk: Any,
     out_link: Any,
     out_start: Any,
-) -> tuple[Any, int]:
-    """One greedy schedule; (makespan, sends), makespan `INFINITE` if it would reach `limit`.
+) -> tuple[Any, int, float]:
+    """One greedy schedule: (makespan, sends, lateness), makespan `INFINITE` if it reaches `limit`.
 
-    `near` lists, for each node, the links that enter or leave it; `last` receives the time at
-    which each node has all that it needs. The other unnamed arrays are scratch space.
+    `near` lists, for each node, the links that enter or leave it. The lateness is the sum of the
+    times by which arrivals miss `target`. The unnamed arrays are scratch space.
     """
     links, chunks, nodes = len(src), len(source), arrival.shape[0]
     arrival[:] = INFINITE
     free[:] = 0
     holders[:] = 1
-    last[:] = 0
+    lateness = 0.0
     remaining = 0
     for c in range(chunks):
         arrival[source[c], c] = 0
@@ -91,7 +91,7 @@ def decode(
             if best_chunk[e] >= 0 and best_key[e] < key:
                 link, key = e, best_key[e]
         if link < 0:
-            return INFINITE, sends
+            return INFINITE, sends, lateness
         c = best_chunk[link]
         u, v = src[link], dst[link]
         begin = max(free[link], arrival[u, c])
@@ -104,9 +104,10 @@ def decode(
         if member[part_of[c], v]:
             remaining -= 1
             makespan = max(makespan, end)
-            last[v] = max(last[v], end)
+            if end > target:
+                lateness += end - target
         touched = v
-    return makespan, sends
+    return makespan, sends, lateness
 
 
 @njit(cache=True, nogil=True)
@@ -143,13 +144,14 @@ def search(
     holders = np.empty(chunks, dtype=np.int32)
     best_key = np.empty(links, dtype=np.float64)
     best_chunk = np.empty(links, dtype=np.int64)
-    last = np.empty(nodes, dtype=np.int64)
     chunk, link = np.empty_like(out_chunk), np.empty_like(out_link)
     start = np.empty_like(out_start)
     unit = transfer.mean()
     eager, bias = np.zeros(links), np.zeros((links, chunks))
     rare = 0.3 * unit
     kept_eager, kept_bias, kept_rare = eager.copy(), bias.copy(), rare
+    kept_chunk, kept_link = chunk.copy(), link.copy()
+    late, kept_late = np.empty(len(chunk), dtype=np.int64), 0
     best, best_cost, best_sends = INFINITE, np.inf, 0
     done = 0
     for step in range(rounds):
@@ -174,17 +176,27 @@ def search(
             for _ in range(1 + next_random(state) % 4):
                 e, c = next_random(state) % links, next_random(state) % chunks
                 bias[e, c] += 2.0 * unit * (_uniform(state) - 0.5)
+            if kind >= 4 and kept_late > 0:
+                # favour a chunk that came too late, where it came and one hop before
+                i = late[next_random(state) % kept_late]
+                c = kept_chunk[i]
+                for v in (dst[kept_link[i]], src[kept_link[i]]):
+                    favour = unit * _uniform(state)
+                    for at in range(near_ptr[v], near_ptr[v + 1]):
+                        if dst[near[at]] == v:
+                            bias[near[at], c] -= favour
         # a schedule that ends as late as the best may still be kept, one that ends later is not
         limit = min(best + np.int64(1), INFINITE)
-        makespan, sends = decode(
+        makespan, sends, lateness = decode(
             src, dst, near_ptr, near, occupancy, transfer, size_of, source, part_of, member,
-            eager, rare, bias, limit, arrival, free, holders, best_key, best_chunk, last,
+            eager, rare, bias, limit, target, arrival, free, holders, best_key, best_chunk,
             chunk, link, start,
         )  # fmt: skip
         done += 1
         if makespan == INFINITE:
             continue
-        cost = float(makespan) + 1e-3 * last.mean()
+        # of equal makespans the one with less to mend
+        cost = float(makespan) + lateness / (nodes * chunks)
         if cost <= best_cost:
             if makespan < best:
                 out_chunk[:sends] = chunk[:sends]
@@ -193,6 +205,12 @@ def search(
                 best_sends = sends
             best, best_cost = makespan, cost
             kept_eager[:], kept_bias[:], kept_rare = eager, bias, rare
+            kept_chunk[:sends], kept_link[:sends] = chunk[:sends], link[:sends]
+            kept_late = 0
+            for i in range(sends):
+                if start[i] + transfer[size_of[chunk[i]], link[i]] > target:
+                    late[kept_late] = i
+                    kept_late += 1
         if best <= target:
             break
     return best, best_sends, done

@@ -59,8 +59,7 @@ def test_relabelled_tori_reach_the_optimum_too(network: str) -> None:
     )
     assert find_translation(mixed) is None
     best = int(greedy(instance(torus)).objective)
-    found = int(verified(instance(mixed)).objective)
-    assert best <= found <= best + UNIT
+    assert verified(instance(mixed)).objective == best
 
 
 def test_a_transfer_never_starts_before_its_source_holds_the_chunk() -> None:
@@ -189,7 +188,7 @@ def test_three_failed_npus(network: str, seed: int) -> None:
         assert "no link leads from" in result.infeasible_because[0]
         return
     check_schedule(problem, schedule_of(problem, result))
-    assert result.gap <= 0.1
+    assert result.termination.reason is Reason.OPTIMAL
 
 
 def test_a_disconnected_topology_names_its_sides() -> None:
