@@ -174,9 +174,9 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
     """Ask SCCL's question and time the algorithm that answers it on the instance's own links.
 
     ``--set`` keys: ``steps``, ``rounds`` (both needed). The makespan of the schedule is that of the
-    link model, every send as early as it can start; ``stats["answer"]`` is the answer. That there
-    is no algorithm of so many steps and rounds does not make the instance infeasible: the result is
-    then ``infeasible`` with that as its cause.
+    link model, every send as early as it can start; ``stats["answer"]`` is ``feasible``,
+    ``infeasible`` or ``unknown``. That there is no algorithm of so many steps and rounds does not
+    make the instance infeasible: the result is then without a solution, not ``infeasible``.
     """
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.check import check_schedule
@@ -208,14 +208,15 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
         method="sccl",
         termination=outcome.termination,
         objective=None,
-        bound=outcome.bound,
+        bound=0,
         seconds=0.0,
         seed=options.seed,
         threads=options.threads,
         stats={"steps": steps, "rounds": rounds, "answer": answer, "rounds_of_steps": lengths},
     )
     if answer == "infeasible":
-        result.infeasible_because = (f"no algorithm has {steps} steps and {rounds} rounds",)
+        result.termination = Termination(Reason.NO_SOLUTION, Limit.ITERATIONS)
+        result.stats["reason"] = f"no algorithm has {steps} steps and {rounds} rounds"
     elif answer == "feasible":
         bound = best_bound(instance)
         schedule = timed(instance, sends)

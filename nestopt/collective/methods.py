@@ -32,4 +32,26 @@ METHODS: dict[str, Method] = {
         "large-neighbourhood search: CP-SAT repairs parts of a greedy schedule",
         ("iterations", "effort"),
     ),
+    "ring": Method(
+        "nestopt.collective.baselines:solve_ring",
+        "ring, one way or both ways round",
+        ("order", "unicast"),
+    ),
+    "direct": Method(
+        "nestopt.collective.baselines:solve_direct", "every pair directly", ("unicast",)
+    ),
+    "rhd": Method(
+        "nestopt.collective.baselines:solve_rhd", "recursive halving and doubling", ("unicast",)
+    ),
+    "dbt": Method("nestopt.collective.baselines:solve_dbt", "double binary trees", ("unicast",)),
+    "hierarchical": Method(
+        "nestopt.collective.baselines:solve_hierarchical",
+        "dimension by dimension, as BlueConnect",
+        ("dims", "unicast"),
+    ),
+    "shortest-path": Method(
+        "nestopt.collective.baselines:solve_shortest_path",
+        "every chunk along shortest paths, first come first served",
+        ("unicast",),
+    ),
 }
