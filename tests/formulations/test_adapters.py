@@ -132,7 +132,7 @@ def test_fractional_values_are_rejected() -> None:
     x = problem.add_variable("x", 0, 1, cat="Integer")
     problem += x
     x.varValue = 0.4
-    raw = adapters._Raw(Reason.FEASIBLE, Limit.NONE, True, 0.0, {})
+    raw = adapters.Raw(Reason.FEASIBLE, Limit.NONE, True, 0.0, {})
     outcome = adapters._judge(problem, raw, 0.0, 0.0)
     assert outcome.termination.reason is Reason.ERROR
     assert outcome.objective is None
@@ -146,7 +146,7 @@ def test_values_that_break_a_constraint_when_rounded_are_rejected() -> None:
     problem += x
     problem += (1e7 * x >= 1, "bigm")
     x.varValue = 1e-7
-    raw = adapters._Raw(Reason.FEASIBLE, Limit.TIME, True, 0.0, {})
+    raw = adapters.Raw(Reason.FEASIBLE, Limit.TIME, True, 0.0, {})
     outcome = adapters._judge(problem, raw, 0.0, 0.0)
     assert outcome.termination.reason is Reason.NO_SOLUTION
     assert outcome.values is None
@@ -158,7 +158,7 @@ def test_values_outside_their_bounds_are_rejected() -> None:
     x = problem.add_variable("x", 0, 1)
     problem += x
     x.varValue = 1.5
-    raw = adapters._Raw(Reason.FEASIBLE, Limit.NONE, True, 0.0, {})
+    raw = adapters.Raw(Reason.FEASIBLE, Limit.NONE, True, 0.0, {})
     assert adapters._judge(problem, raw, 0.0, 0.0).termination.reason is Reason.ERROR
 
 
