@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.cost import StageCosts
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.workload import Tied, Workload
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -74,6 +74,16 @@ def _cuts(workload: Workload, members: NDArray[np.bool_]) -> Floats:
     return cut
 
 
+def _holds_both(
+    members: NDArray[np.bool_], tied: Tied, lower: Ints, upper: Ints | int
+) -> NDArray[np.bool_]:
+    """Whether both tied operators lie between ideals."""
+    ends = (tied.first, tied.second)
+    first, second = (members[upper, i] & ~members[lower, i] for i in ends)
+    both: NDArray[np.bool_] = first & second
+    return both
+
+
 def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) -> StageLattice:
     """All ideals of the workload's graph and all pairs of nested ones.
 
@@ -88,9 +98,9 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
         lattice.masks.view(np.uint8).reshape(len(lattice), -1), axis=1, bitorder="little"
     )[:, :count].astype(bool)
     cut = _cuts(workload, members)
-    kinds = np.zeros((count, len(costs.kinds)), dtype=np.int64)
-    kinds[np.arange(count), costs.kind_of] = 1
-    totals = members.astype(np.int64) @ kinds
+    totals = np.stack(
+        [members[:, costs.kind_of == k].sum(axis=1) for k in range(len(costs.kinds))], axis=1
+    )
     tied = workload.tied
     key = np.random.default_rng(0).integers(1, 2**62, size=len(costs.kinds) + 1, dtype=np.uint64)
     _, cut_id = np.unique(cut, return_inverse=True)
@@ -105,12 +115,11 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
             nested = ((packed[:ideal] & ~packed[ideal]) == 0).all(axis=1)
             smaller = np.flatnonzero(nested)[::-1]
         start[ideal + 1] = start[ideal] + len(smaller)
-        both = np.zeros(len(smaller), dtype=np.uint64)
+        both = np.zeros(len(smaller), dtype=np.bool_)
         if tied is not None:
-            inside = members[ideal] & ~members[smaller]
-            both = (inside[:, tied.first] & inside[:, tied.second]).astype(np.uint64)
+            both = _holds_both(members, tied, smaller, ideal)
         below_rows.append(smaller.astype(np.int32))
-        signature = sums[ideal] - sums[smaller] + both * key[-1]
+        signature = sums[ideal] - sums[smaller] + both.astype(np.uint64) * key[-1]
         signature = signature * np.uint64(0x9E3779B97F4A7C15) + cut_id[smaller].astype(np.uint64)
         signature = signature * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(cut_id[ideal])
         hash_rows.append(signature)
@@ -126,7 +135,6 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
             raise NestoptError("two different blocks have the same hash")
     shared = np.zeros(len(first))
     if tied is not None:
-        inside = members[upper] & ~members[lower]
-        shared = np.where(inside[:, tied.first] & inside[:, tied.second], tied.params, 0.0)
+        shared = np.where(_holds_both(members, tied, lower, upper), tied.params, 0.0)
     blocks = Blocks(counts, cut[lower], cut[upper], shared)
     return StageLattice(members, cut, start, below, block.astype(np.int32), blocks)
