@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from formulations.adapters import Outcome, solve_cpsat
-from formulations.collective_grid import GridProblem, Send, Windows
+from formulations.collective_grid import GridProblem, Send
+from formulations.collective_windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -202,10 +202,11 @@ class _Solver:
         )
         self.stats["model"] = "interval" if by_intervals else "grid"
         known = [] if schedule is None else sends_of(work, schedule, tick, backward)
-        if by_intervals:
-            self._by_intervals(problem, state, known)
-        else:
-            self._by_horizons(problem, state, known)
+        decide = self._by_intervals if by_intervals else self._by_horizons
+        try:
+            decide(problem, state, known)
+        except KeyboardInterrupt:
+            state.limit = Limit.INTERRUPTED
         self.stats["horizons"] = state.log
         found = schedule
         if state.sends:
@@ -309,11 +310,11 @@ class _Solver:
                     s.start + int(problem.transfer[problem.chunks[s.chunk].size, s.link])
                     for s in sends
                 )
-            elif outcome.termination.limit is Limit.INTERRUPTED:
-                state.limit = Limit.INTERRUPTED
-                return
             else:
                 skip = horizon + 1
+            if outcome.termination.limit is Limit.INTERRUPTED:
+                state.limit = Limit.INTERRUPTED
+                return
             self._report_ticks(state, problem.tick, f"horizon {horizon} {answer}")
         state.limit = Limit.NONE
 
