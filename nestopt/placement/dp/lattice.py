@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,7 +75,10 @@ def _cuts(workload: Workload, members: NDArray[np.bool_]) -> Floats:
 
 
 def _holds_both(
-    members: NDArray[np.bool_], tied: Tied, lower: Ints, upper: Ints | int
+    members: NDArray[np.bool_],
+    tied: Tied,
+    lower: NDArray[np.signedinteger[Any]],
+    upper: NDArray[np.signedinteger[Any]] | int,
 ) -> NDArray[np.bool_]:
     """Whether both tied operators lie between ideals."""
     ends = (tied.first, tied.second)
