@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["schedule_parts"]
 
-STEPS_FROM = 100_000
+LARGE = 100_000
 _KINDS = {
     "all-gather": "copy",
     "broadcast": "copy",
@@ -131,7 +131,8 @@ def _copy(instance: CollectiveInstance, effort: Effort) -> tuple[AnySchedule, di
         found, how = _translated(instance, effort)
         if found is not None and (best is None or found.makespan_ps < best.makespan_ps):
             best, stats = found, how
-    if best is not None and (stats["kernel"] == "steps" or best.makespan_ps <= effort.target):
+    large = topology.num_nodes * instance.collective.num_chunks >= LARGE
+    if best is not None and (best.makespan_ps <= effort.target or large):
         return best, stats
     task = make_task(topology, parts, instance.latency)
     matched, kernel = _matched(instance, task, effort)
@@ -149,7 +150,7 @@ def _matched(instance: CollectiveInstance, task: Task, effort: Effort) -> tuple[
     """The shorter of a matching by events and, on equal links, one in steps."""
     step = equal_step(instance)
     stepwise: Best[Sends] | None = None
-    if step is not None and effort.policy is None and task.num_claims < STEPS_FROM:
+    if step is not None and effort.policy is None and task.num_claims < LARGE:
         stepwise = match_in_rounds(task, step, effort)
         if stepwise.makespan <= effort.target:
             return stepwise, "rounds"
@@ -162,12 +163,12 @@ def _matched(instance: CollectiveInstance, task: Task, effort: Effort) -> tuple[
 def _in_steps(
     instance: CollectiveInstance, effort: Effort
 ) -> tuple[AnySchedule | None, dict[str, Any]]:
-    """A large All-Gather on equal links, by the synchronous kernel."""
+    """One All-Gather on equal links, by the synchronous kernel: the only one for large networks."""
     step = equal_step(instance)
     (part,) = instance.collective.parts
-    claims = instance.topology.num_nodes * instance.collective.num_chunks
-    if step is None or claims < STEPS_FROM:
+    if step is None:
         return None, {}
+    claims = instance.topology.num_nodes * instance.collective.num_chunks
 
     def attempt(index: int) -> tuple[int, StepSchedule]:
         seed = effort.seed * 1_000_003 + index
@@ -175,18 +176,19 @@ def _in_steps(
         return steps.makespan_ps, steps
 
     # one try after the other: each uses all threads by itself
-    tries = (partial(attempt, index) for index in range(effort.tries(5e-8 * claims)))
+    count = effort.tries(5e-8 * claims) if claims >= LARGE or effort.policy else 1
+    tries = (partial(attempt, index) for index in range(count))
     found = best_of(tries, threads=1, target=effort.target, clock=effort.clock)
     assert found is not None
-    best, count = found.value, found.tries
+    best = found.value
     if len(part.npus) == instance.topology.num_nodes:
-        return best, _stats("steps", count)
+        return best, _stats("steps", found.tries)
     every = best.to_schedule(instance.topology)
     member = np.zeros((1, instance.topology.num_nodes), dtype=np.bool_)
     member[0, part.npus] = True
     sends = Sends(every.chunk, every.link, every.start_ps)
     needed = _prune(instance.topology, sends, instance.collective.part_of, member)
-    return _as_schedule(needed, best.makespan_ps), _stats("steps", count)
+    return _as_schedule(needed, best.makespan_ps), _stats("steps", found.tries)
 
 
 def _translated(
