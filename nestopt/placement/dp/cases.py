@@ -135,11 +135,7 @@ def _case(
     alpha, beta = best_sides(search.best, kept, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
     held = batch.held(min(operators, units))
-    table = bounds(lattice, entries, classes, width, units, prices, held, buckets=False)
     weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
-    total, largest = table.total[0][-1], table.largest[0][-1]
-    fits = np.isfinite(total)
-    floor = np.full(units + 1, math.inf)
-    floor[fits] = weights.total * total[fits] + weights.largest * largest[fits]
-    floor[fits] += weights.sync * table.sync
-    return Case(batch, kept, kept_modes, floor) if fits[-1] else None
+    table = bounds(lattice, entries, classes, width, units, prices, held, weights, buckets=False)
+    floor = table.floor(weights)
+    return Case(batch, kept, kept_modes, floor) if math.isfinite(floor[-1]) else None

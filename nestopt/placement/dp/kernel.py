@@ -95,9 +95,12 @@ def expand(
     # bounds
     total: Floats,
     largest: Floats,
+    least_sync: Floats,
+    joint: Floats,
+    fluid: Floats,
+    column: Ints,
     boundary: Floats,
     boundary_most: Floats,
-    least_sync: float,
     # objective
     w_total: float,
     w_largest: float,
@@ -169,6 +172,10 @@ def expand(
                             if rest == np.inf:
                                 continue
                             worst = largest[lower, units]
+                            worst_sync = least_sync[lower, units]
+                            worst_joint = joint[lower, units]
+                            spread = fluid[0, lower, column[units]]
+                            half = fluid[1, lower, column[units]]
                             x_min = boundary[g, lower]
                             row = c * rows + block[e]
                             for entry in range(ent_start[row], ent_start[row + 1]):
@@ -177,11 +184,20 @@ def expand(
                                 t = ent_seconds[entry]
                                 sync = max(done_sync, ent_sync[entry])
                                 opened = t + x
+                                known = max(done_max, opened + x_min)
+                                base = w_total * (done_sum + t + x_min)
                                 bound = (
-                                    w_total * (done_sum + t + x_min + rest)
-                                    + w_largest * max(done_max, max(opened + x_min, worst))
-                                    + w_sync * max(sync, least_sync)
+                                    base
+                                    + w_total * rest
+                                    + max(
+                                        w_largest * max(known, worst)
+                                        + w_sync * max(sync, worst_sync),
+                                        worst_joint,
+                                    )
                                 )
+                                bound = max(bound, base + spread)
+                                part = 0.5 * (w_largest * known + w_sync * sync)
+                                bound = max(bound, base + part + half)
                                 if bound >= best * tight:
                                     continue
                                 if lower == 0:

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["Search", "SearchStopped", "Stats"]
 
 _CHUNK = 512
-_FIRST_LABELS = 1 << 16
+_FIRST_LABELS = 1 << 14
+_FEW_LABELS = 10_000
 
 
 class SearchStopped(Exception):
@@ -117,8 +118,12 @@ class Search:
         batch: Batch,
         incumbent: float,
         beam: int = 0,
+        label_limit: int | None = None,
     ) -> tuple[float, Plan | None]:
         """The least value of the position-free relaxation below `incumbent` (`beam`: as in `run`).
+
+        Raises `SearchStopped` with the limit ``memory`` when more labels than `label_limit` are
+        needed.
 
         The stages of the plan returned have no real devices: they only tell which relaxed pipeline
         the bound is the value of.
@@ -140,7 +145,9 @@ class Search:
         empty = np.zeros((5, PROFILE))
         named = [first.get(g, PlaceClass(g, empty, ())) for g in range(len(grids))]
         geometry = relaxed_places(grids, named, units, alpha, beta)
-        return self._bounded(grids, geometry, merged, batch, alpha, beta, incumbent, beam)
+        return self._bounded(
+            grids, geometry, merged, batch, alpha, beta, incumbent, beam, label_limit
+        )
 
     def _bounded(
         self,
@@ -152,6 +159,7 @@ class Search:
         beta: Floats,
         incumbent: float,
         beam: int,
+        label_limit: int | None = None,
     ) -> tuple[float, Plan | None]:
         lattice = self.lattice
         weights = Weights.of(self.objective, batch.microbatches, batch.chunks)
@@ -162,18 +170,29 @@ class Search:
             return incumbent, None
         useful = min(units, operators * int(geometry.width.max()))
         held = batch.held(most)
-        table = bounds(
-            lattice, entries, geometry.classes, geometry.width, useful,
-            boundary_prices(lattice, batch, alpha, beta), held,
-        )  # fmt: skip
-        total, largest = table.total[0][-1, useful], table.largest[0][-1, useful]
-        if not np.isfinite(total):
-            return incumbent, None
-        floor = weights.total * total + weights.largest * largest + weights.sync * table.sync
-        if floor >= incumbent * (1 - 1e-12):
-            return incumbent, None
+        prices = boundary_prices(lattice, batch, alpha, beta)
+        closed = incumbent * (1 - 1e-12)
+        # One table of bounds closes most scenarios, at once or with few labels; the others need one
+        # for each in-flight count.
+        for buckets in (False, True):
+            table = bounds(
+                lattice, entries, geometry.classes, geometry.width, useful, prices, held, weights,
+                buckets=buckets,
+            )  # fmt: skip
+            if not table.floor(weights)[useful] < closed:
+                return incumbent, None
+            few = label_limit if buckets else min(_FEW_LABELS, label_limit or self.label_limit)
+            try:
+                found = self._labels(
+                    grids, geometry, entries, table, batch, weights, held, incumbent, beam, few
+                )
+            except SearchStopped as stopped:
+                if buckets or stopped.limit != "memory":
+                    raise
+            else:
+                break
         self.stats.searched += 1
-        return self._labels(grids, geometry, entries, table, batch, weights, held, incumbent, beam)
+        return found
 
     def _labels(
         self,
@@ -186,8 +205,10 @@ class Search:
         held: Floats,
         incumbent: float,
         beam: int,
+        label_limit: int | None = None,
     ) -> tuple[float, Plan | None]:
         lattice = self.lattice
+        label_limit = label_limit or self.label_limit
         rows = len(lattice.blocks.cut_in)
         widths, width_index = np.unique(geometry.width, return_inverse=True)
         top = geometry.side.shape[3] - 1
@@ -215,13 +236,14 @@ class Search:
                     geometry.class_of, geometry.side, geometry.better, geometry.longest,
                     entries.start, entries.seconds, entries.sync,
                     entries.holds, held[k + 1], table.total[row], table.largest[row],
-                    table.boundary, boundary_most, table.sync, weights.total, weights.largest,
-                    weights.sync, volume, batch.chunks, best, batch.stages, self.label_limit,
+                    table.sync[row], table.joint[row], table.fluid[row], table.column,
+                    table.boundary, boundary_most, weights.total, weights.largest, weights.sync,
+                    volume, batch.chunks, best, batch.stages, label_limit,
                 )  # fmt: skip
                 if found >= 0:
                     best_label = found
                 self.stop()
-                if used >= self.label_limit:
+                if used >= label_limit:
                     raise SearchStopped("memory")
             clear_heads(heads, ints, high, used, width_index)
             if beam:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Clock", "Outcome", "new_search", "reported", "search_structured", "solve"]
 
-_BEAM = 2
+_BEAMS = (2, 16)
 _BEAM_CASES = 8
+_RELAXED_LABELS = 200_000
 _CLOSE = 1.0 - 1e-12
 # The search aims at a hair less than the gap allowed, so that rounding cannot exceed it.
 _HAIR = 1.0 - 1e-6
@@ -150,18 +151,26 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
             if options.progress is not None:
                 options.progress(clock.seconds, value, state.bound, "dp")
 
-    for case in cases[:_BEAM_CASES]:
-        for scenario in case.scenarios(layouts, alive):
-            whole = scenario.layout == "inner" or scenario.window == alive // case.batch.replicas
-            if whole and scenario.floor < state.objective:
-                run(case, scenario.layout, scenario.window, _BEAM)
+    for beam in _BEAMS:
+        for case in cases[:_BEAM_CASES]:
+            for s in case.scenarios(layouts, alive):
+                whole = s.layout == "inner" or s.window == alive // case.batch.replicas
+                if whole and s.floor < state.objective:
+                    run(case, s.layout, s.window, beam)
     general = math.inf
     for case in cases:
         floor = floors[id(case)]
         if floor >= state.objective * _CLOSE:
             break
-        value, plan = search.run_relaxed(case.grids, case.modes, case.batch, state.objective)
-        floors[id(case)] = value if plan is not None else state.objective
+        try:
+            value, plan = search.run_relaxed(
+                case.grids, case.modes, case.batch, state.objective, label_limit=_RELAXED_LABELS
+            )
+            floors[id(case)] = value if plan is not None else state.objective
+        except SearchStopped as stopped:
+            # Too large to relax exactly: its first bound stays.
+            if stopped.limit != "memory":
+                raise
         general = min(general, floors[id(case)])
     state.general_bound = min(general, state.objective)
     state.bound = state.general_bound

@@ -250,44 +250,67 @@ def _merged(
 class Bounds:
     """Lower bounds on the stages in front of a partial pipeline.
 
+    Tables have a row for an ideal that those stages must cover and a column for the devices a
+    replica that they may use. With weights (a, b, c) of sum, largest time and largest
+    synchronisation, ``z = b t + c S`` of a stage:
+
+    - ``total``, ``largest``, ``sync``, ``joint``: least sum of t, and least maximum of t, S, z.
+    - ``fluid[h]``: least ``sum_q (a t_q + (1 - h) (w_q/u) z_q)`` with ``h`` = 0 and 1/2. The stages
+      use at most u devices, so the largest z is at least the sum of the ``(w_q/u) z_q``.
+
     Attributes
     ----------
     bucket : int array (K + 1,)
-        Row of the tables for a partial pipeline of ``k`` stages.
-    total, largest : tuples of float arrays (I, U + 1), one a bucket
-        Least sum and least maximum of stage times over all ways to cover ideal ``i`` with at most
-        ``u`` devices a replica.
+        Which table to use for a partial pipeline of ``k`` stages.
+    total, largest, sync, joint : tuples of float arrays (I, U + 1), one a bucket
+    fluid : tuple of float arrays (2, I, C), one a bucket
+    column : int array (U + 1,)
+        Column of `fluid` for ``u`` devices.
     boundary : float array (grids, I)
         Least price of the boundary behind each ideal for a stage of each grid.
-    sync : float
-        Least largest synchronisation of any pipeline.
     """
 
     bucket: Ints
     total: tuple[Floats, ...]
     largest: tuple[Floats, ...]
+    sync: tuple[Floats, ...]
+    joint: tuple[Floats, ...]
+    fluid: tuple[Floats, ...]
+    column: Ints
     boundary: Floats
-    sync: float
+
+    def floor(self, weights: Weights) -> Floats:
+        """Bound on a whole pipeline by devices a replica, (U + 1,)."""
+        total, largest = self.total[0][-1], self.largest[0][-1]
+        fits = np.isfinite(total)
+        value = np.full(len(total), math.inf)
+        parts = weights.largest * largest[fits] + weights.sync * self.sync[0][-1, fits]
+        value[fits] = weights.total * total[fits] + np.maximum(parts, self.joint[0][-1, fits])
+        return np.maximum(value, self.fluid[0][0, -1, self.column])
 
 
 @njit(cache=True, nogil=True)
-def _cheapest(
+def _least(
     start: Ints,
     seconds: Floats,
+    sync: Floats,
     holds: Floats,
-    grid_of: Ints,
     grids: int,
     rows: int,
     levels: Floats,
+    largest: float,
+    weight: float,
 ) -> Floats:
-    best = np.full((len(levels), grids, rows), np.inf)
-    for index in range(len(grid_of)):
-        g = grid_of[index]
+    best = np.full((len(levels), 3, grids, rows), np.inf)
+    for g in range(grids):
         for r in range(rows):
-            for e in range(start[index * rows + r], start[index * rows + r + 1]):
+            for e in range(start[g * rows + r], start[g * rows + r + 1]):
+                joint = largest * seconds[e] + weight * sync[e]
                 for k in range(len(levels)):
-                    if holds[e] >= levels[k] and seconds[e] < best[k, g, r]:
-                        best[k, g, r] = seconds[e]
+                    if holds[e] >= levels[k]:
+                        best[k, 0, g, r] = min(best[k, 0, g, r], seconds[e])
+                        best[k, 1, g, r] = min(best[k, 1, g, r], sync[e])
+                        best[k, 2, g, r] = min(best[k, 2, g, r], joint)
     return best
 
 
@@ -300,40 +323,96 @@ def _fill(
     best: Floats,
     widths: Ints,
     units: int,
-) -> tuple[Floats, Floats]:
+    weight: float,
+) -> Floats:
     ideals = len(start) - 1
-    total = np.full((ideals, units + 1), np.inf)
-    largest = np.full((ideals, units + 1), np.inf)
-    total[0] = 0.0
-    largest[0] = 0.0
+    out = np.full((4, ideals, units + 1), np.inf)
+    out[:, 0] = 0.0
     for i in range(1, ideals):
         for e in range(start[i], start[i + 1]):
             j = below[e]
             for g in range(len(widths)):
-                t = best[g, block[e]]
+                t = best[0, g, block[e]]
                 if t == np.inf:
                     continue
-                t += boundary[g, i] + boundary[g, j]
+                x = boundary[g, i] + boundary[g, j]
+                t += x
+                s = best[1, g, block[e]]
+                z = best[2, g, block[e]] + weight * x
                 w = widths[g]
                 for u in range(w, units + 1):
-                    rest = total[j, u - w]
-                    if rest + t < total[i, u]:
-                        total[i, u] = rest + t
-                    worst = max(largest[j, u - w], t)
-                    if worst < largest[i, u]:
-                        largest[i, u] = worst
+                    out[0, i, u] = min(out[0, i, u], out[0, j, u - w] + t)
+                    out[1, i, u] = min(out[1, i, u], max(out[1, j, u - w], t))
+                    out[2, i, u] = min(out[2, i, u], max(out[2, j, u - w], s))
+                    out[3, i, u] = min(out[3, i, u], max(out[3, j, u - w], z))
         for u in range(1, units + 1):
-            total[i, u] = min(total[i, u], total[i, u - 1])
-            largest[i, u] = min(largest[i, u], largest[i, u - 1])
-    return total, largest
+            for table in range(4):
+                out[table, i, u] = min(out[table, i, u], out[table, i, u - 1])
+    return out
 
 
-def least_seconds(
-    entries: Entries, classes: Sequence[PlaceClass], grids: int, rows: int, levels: Floats
+@njit(cache=True, nogil=True)
+def _fluid(
+    start: Ints,
+    below: NDArray[np.int32],
+    block: NDArray[np.int32],
+    boundary: Floats,
+    ent_start: Ints,
+    seconds: Floats,
+    sync: Floats,
+    holds: Floats,
+    level: float,
+    widths: Ints,
+    units: Ints,
+    rows: int,
+    w_total: float,
+    w_largest: float,
+    w_sync: float,
 ) -> Floats:
-    """Least seconds of each block by in-flight level and grid, (levels, grids, R)."""
-    grid_of = np.array([c.grid for c in classes], dtype=np.int64)
-    return _cheapest(entries.start, entries.seconds, entries.holds, grid_of, grids, rows, levels)
+    ideals = len(start) - 1
+    grids = len(widths)
+    out = np.full((2, ideals, len(units)), np.inf)
+    cost = np.empty((grids, rows))
+    for half in range(2):
+        keep = 1.0 - 0.5 * half
+        for column in range(len(units)):
+            out[half, 0, column] = 0.0
+            for g in range(grids):
+                share = keep * widths[g] / units[column]
+                for r in range(rows):
+                    least = np.inf
+                    if widths[g] <= units[column]:
+                        for e in range(ent_start[g * rows + r], ent_start[g * rows + r + 1]):
+                            if holds[e] >= level:
+                                value = (w_total + share * w_largest) * seconds[e]
+                                value += share * w_sync * sync[e]
+                                least = min(least, value)
+                    cost[g, r] = least
+            for i in range(1, ideals):
+                least = np.inf
+                for e in range(start[i], start[i + 1]):
+                    j = below[e]
+                    for g in range(grids):
+                        value = cost[g, block[e]]
+                        if value == np.inf:
+                            continue
+                        rate = w_total + keep * widths[g] / units[column] * w_largest
+                        value += rate * (boundary[g, i] + boundary[g, j])
+                        least = min(least, out[half, j, column] + value)
+                out[half, i, column] = least
+    return out
+
+
+def _unit_columns(units: int) -> tuple[Ints, Ints]:
+    """Device counts that `fluid` is tabulated for, and the column of every count.
+
+    A bound with more devices is valid with fewer; the counts are at most 2 % apart.
+    """
+    counts = [1]
+    while counts[-1] < units:
+        counts.append(min(units, max(counts[-1] + 1, int(counts[-1] * 1.02))))
+    chosen = np.array(counts, dtype=np.int64)
+    return chosen, np.searchsorted(chosen, np.arange(units + 1)).astype(np.int64)
 
 
 def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Floats) -> Floats:
@@ -352,6 +431,7 @@ def bounds(
     units: int,
     boundary: Floats,
     held: Floats,
+    weights: Weights,
     *,
     buckets: bool = True,
 ) -> Bounds:
@@ -368,7 +448,9 @@ def bounds(
         Whether to tabulate several in-flight counts or only the smallest.
     """
     rows = len(lattice.blocks.cut_in)
+    grids = len(widths)
     most = len(held) - 1
+    merged = merge_classes(entries, classes, grids, rows)
     chosen = [k for k in BUCKETS if k <= most] if buckets else [1]
     # Stages in front of a partial pipeline of k stages hold at least held[k + 1] micro-batches.
     kept: list[int] = []
@@ -376,44 +458,37 @@ def bounds(
         if not kept or held[k] > held[kept[-1]]:
             kept.append(k)
     levels = np.array([held[k] for k in kept])
-    best = least_seconds(entries, classes, len(widths), rows, levels)
+    best = _least(
+        merged.start, merged.seconds, merged.sync, merged.holds, grids, rows, levels,
+        weights.largest, weights.sync,
+    )  # fmt: skip
+    counts, column = _unit_columns(max(1, units))
     tables: list[tuple[Floats, Floats]] = []
+    graph = (lattice.start, lattice.below, lattice.block, boundary)
     for k in range(len(levels)):
         if k and (best[k] == best[k - 1]).all():
             tables.append(tables[-1])
-        else:
-            tables.append(
-                _fill(lattice.start, lattice.below, lattice.block, boundary, best[k], widths, units)
-            )
+            continue
+        exact = _fill(*graph, best[k], widths, units, weights.largest)
+        fluid = _fluid(
+            *graph, merged.start, merged.seconds, merged.sync, merged.holds, levels[k], widths,
+            counts, rows, *weights,
+        )  # fmt: skip
+        tables.append((exact, fluid))
     bucket = np.zeros(most + 1, dtype=np.int64)
     for k in range(most + 1):
         bucket[k] = max(i for i, first in enumerate(kept) if first <= max(1, k + 1))
+    exact_tables = [t[0] for t in tables]
     return Bounds(
         bucket,
-        tuple(t[0] for t in tables),
+        tuple(t[0] for t in exact_tables),
+        tuple(t[1] for t in exact_tables),
+        tuple(t[2] for t in exact_tables),
+        tuple(t[3] for t in exact_tables),
         tuple(t[1] for t in tables),
+        np.minimum(column, len(counts) - 1)[: units + 1],
         boundary,
-        _least_sync(lattice, entries, classes, rows),
     )
-
-
-def _least_sync(
-    lattice: StageLattice, entries: Entries, classes: Sequence[PlaceClass], rows: int
-) -> float:
-    """A bound on the largest synchronisation: some stage holds each operator."""
-    if not len(entries.sync):
-        return math.inf
-    lengths = np.diff(entries.start)
-    row = np.repeat(np.tile(np.arange(rows), len(classes)), lengths)
-    least = np.full(rows, math.inf)
-    np.minimum.at(least, row, entries.sync)
-    counts = lattice.blocks.counts
-    result = 0.0
-    for kind in range(counts.shape[1]):
-        holds = counts[:, kind] > 0
-        if holds.any():
-            result = max(result, float(least[holds].min()))
-    return result
 
 
 def divisible_blocks(lattice: StageLattice, settings: SpaceSettings) -> NDArray[np.bool_] | None:
