@@ -101,7 +101,7 @@ def test_every_space_is_kept_to(method, options, small):
 def test_experts(method):
     """An expert degree divides the micro-batch and is only for stages that hold experts."""
     instance = PlacementInstance(
-        named("workload", "mixtral-8x7b,batch=16,layers=2"), named("cluster", "tree:4x4")
+        named("workload", "mixtral-8x7b,batch=4,layers=2"), named("cluster", "tree:4x4")
     )
     options = {"iterations": "300"} if method in WALKS else {}
     for more in (
