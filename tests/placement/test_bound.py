@@ -170,6 +170,22 @@ def test_a_time_limit_anywhere_keeps_a_valid_bound(seed):
     assert reasons == {None, "time"}
 
 
+@pytest.mark.usefixtures("ticking")
+def test_a_time_limit_ends_with_what_there_is():
+    seen = set()
+    for seed in range(12):
+        tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
+        for limit in (1, 5, 13, 34, 100):
+            result = solve(instance_of(tiny), options_of(tiny, time_limit=float(limit)))
+            check_result(result)
+            seen.add((result.termination.reason, result.termination.limit))
+            if result.objective is not None:
+                assert result.bound <= result.objective
+    assert (Reason.FEASIBLE, Limit.TIME) in seen
+    assert (Reason.NO_SOLUTION, Limit.TIME) in seen
+    assert (Reason.OPTIMAL, Limit.NONE) in seen
+
+
 def test_a_time_limit_of_the_method():
     instance = PlacementInstance(
         named("workload", "gpt3-1.7b"), named("cluster", "h100-spineleaf-64")
