@@ -26,6 +26,7 @@ __all__ = ["route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
 GROWTH = 1.5
+RULES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,19 +58,19 @@ def route_all(
 
     Several routings are scheduled; the priorities of the best are then searched.
     """
-    routed: Best[tuple[_Journeys, Sends]] | None = best_of(
+    routed: Best[tuple[_Journeys, int, Sends]] | None = best_of(
         _routings(topology, parts, times, effort),
         threads=effort.threads,
         target=effort.target,
         clock=effort.clock,
     )
     assert routed is not None
-    journeys, sends = routed.value
+    journeys, rule, sends = routed.value
     found = Best(routed.makespan, sends, routed.index, routed.tries)
     if found.makespan <= effort.target or effort.restarts is not None or effort.clock.stop():
         return found
     better = best_of(
-        _searches(journeys, effort),
+        _searches(journeys, rule, effort),
         threads=effort.threads,
         target=effort.target,
         clock=effort.clock,
@@ -81,7 +82,7 @@ def route_all(
 
 def _routings(
     topology: Topology, parts: Sequence[Part], times: Times, effort: Effort
-) -> Iterator[Callable[[], tuple[int, tuple[_Journeys, Sends]]]]:
+) -> Iterator[Callable[[], tuple[int, tuple[_Journeys, int, Sends]]]]:
     source = np.concatenate([part.sources() for part in parts])
     destination = np.concatenate([part.destinations() for part in parts])
     sizes = np.concatenate([np.full(part.num_chunks, part.chunk_size) for part in parts])
@@ -92,27 +93,30 @@ def _routings(
     once = len(source) / batch * tree + 1e-6 * len(source)
     rounds = int(np.clip(0.2 * effort.seconds / once, 4, 60))
 
-    def attempt(index: int) -> tuple[int, tuple[_Journeys, Sends]]:
+    def attempt(index: int) -> tuple[int, tuple[_Journeys, int, Sends]]:
         seed = effort.seed * 1_000_003 + index
         power = _POWERS[index % len(_POWERS)]
         length, paths = _route(
             topology, times, source, destination, size_of, rounds, batch, power, seed
         )
         journeys = _journeys(topology, times, size_of, length, paths)
-        makespan, sends = _schedule(journeys, 0, effort.target, seed)
-        return makespan, (journeys, sends)
+        made = [_schedule(journeys, rule, 0, effort.target, seed) for rule in range(RULES)]
+        best = min(range(RULES), key=lambda rule: made[rule][0])
+        return made[best][0], (journeys, best, made[best][1])
 
     for index in range(min(effort.tries(2 * rounds * once), 16)):
         yield partial(attempt, index)
 
 
-def _searches(journeys: _Journeys, effort: Effort) -> Iterator[Callable[[], tuple[int, Sends]]]:
+def _searches(
+    journeys: _Journeys, rule: int, effort: Effort
+) -> Iterator[Callable[[], tuple[int, Sends]]]:
     """Searches of about 400 schedules each, from different seeds; none where one takes long."""
     rounds = int(np.clip(2.0 * effort.seconds / (4e-7 * len(journeys.link) + 1e-6), 0, 4000))
     length = min(400, rounds)
     for index in range(rounds // length if rounds >= 10 else 0):
         seed = effort.seed * 7919 + index
-        yield partial(_schedule, journeys, length, effort.target, seed)
+        yield partial(_schedule, journeys, rule, length, effort.target, seed)
 
 
 def _route(
@@ -187,13 +191,33 @@ def _journeys(
     )
 
 
-def _schedule(journeys: _Journeys, searches: int, target: int, seed: int) -> tuple[int, Sends]:
-    """List-schedule, the chunk with the most time still to travel first, and search from there."""
+def _priorities(journeys: _Journeys, rule: int, seed: int) -> NDArray[np.int64]:
+    """Priorities of the sends, the least first, by one of three rules.
+
+    The chunk with the most time still to travel first; chunks in a random order; or each chunk
+    delayed at random by up to half of the greatest load of a link. The first is best where chunks
+    travel different ways, the last two where all would cross the same links first.
+    """
+    rng = np.random.default_rng(seed)
+    chunks = len(journeys.ptr) - 1
+    if rule == 0:
+        unit = max(int(journeys.transfer.mean()) // 4, 1) if len(journeys.link) else 1
+        return rng.integers(0, unit, len(journeys.link)) - journeys.remaining
+    if rule == 1:
+        return rng.permutation(chunks)[journeys.chunk]
+    load = np.bincount(journeys.link, journeys.occupancy)
+    delay = rng.integers(0, int(load.max(initial=0)) // 2 + 1, chunks)
+    whole = journeys.remaining[journeys.ptr[:-1]]
+    return (delay + whole)[journeys.chunk] - journeys.remaining
+
+
+def _schedule(
+    journeys: _Journeys, rule: int, searches: int, target: int, seed: int
+) -> tuple[int, Sends]:
+    """List-schedule with the priorities of a rule, and search from there."""
     from nestopt.collective.kernels_list import search_priorities
 
     sends = len(journeys.link)
-    unit = max(int(journeys.transfer.mean()) // 4, 1) if sends else 1
-    noise = np.random.default_rng(seed).integers(0, unit, sends)
     waits = np.ones(sends, dtype=np.int32)
     waits[journeys.ptr[:-1]] = 0
     follows = np.ones(sends, dtype=np.int64)
@@ -203,7 +227,7 @@ def _schedule(journeys: _Journeys, searches: int, target: int, seed: int) -> tup
         journeys.link,
         journeys.occupancy,
         journeys.transfer,
-        noise - journeys.remaining,
+        _priorities(journeys, rule, seed),
         np.concatenate([[0], np.cumsum(follows)]),
         np.flatnonzero(follows) + 1,
         waits,
