@@ -73,32 +73,23 @@ def _check_solution(
 
 
 def _check_infeasible(instance: CollectiveInstance) -> str:
-    """Look for a chunk that cannot get from where it starts to where it must end.
+    """Find a chunk that cannot reach a node where it must end, or else refuse the claim."""
+    import networkx as nx
 
-    The search is the checker's own, by sets of nodes.
-    """
-    topology, collective = instance.topology, instance.collective
-    onward: list[list[int]] = [[] for _ in range(topology.num_nodes)]
-    for src, dst in zip(topology.src.tolist(), topology.dst.tolist()):
-        onward[src].append(dst)
-    reached: dict[int, set[int]] = {}
-    for chunk in range(collective.num_chunks):
-        for source in collective.pre(chunk).tolist():
-            if source not in reached:
-                reached[source] = _reached(onward, source)
-            for target in collective.post(chunk).tolist():
-                if target not in reached[source]:
-                    names = topology.node_name(source), topology.node_name(target)
-                    return f"infeasible: chunk {chunk} cannot get from {names[0]} to {names[1]}"
+    topology = instance.topology
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(topology.num_nodes))
+    graph.add_edges_from(zip(topology.src.tolist(), topology.dst.tolist()))
+    for part in instance.collective.parts:
+        pairs = dict.fromkeys(zip(part.sources().tolist(), part.destinations().tolist()))
+        for source, destination in pairs:
+            ends = set(part.npus.tolist()) if destination < 0 else {destination}
+            for start in part.npus.tolist() if source < 0 else [source]:
+                lost = ends - nx.descendants(graph, start) - {start}
+                if lost:
+                    names = topology.node_name(start), topology.node_name(min(lost))
+                    return f"infeasible: no path leads from {names[0]} to {names[1]}"
     raise CheckError("said to be infeasible, but every chunk can reach its destination")
-
-
-def _reached(onward: list[list[int]], source: int) -> set[int]:
-    seen, edge = {source}, [source]
-    while edge:
-        edge = [node for last in edge for node in onward[last] if node not in seen]
-        seen.update(edge)
-    return seen
 
 
 def _check_bound(instance: CollectiveInstance, result: Result) -> list[str]:
