@@ -93,7 +93,9 @@ class PlacementCpsat(PlacementModel):
         self.add_symmetry()
         self.add_members()
         self.add_communication_classes()
+        self.add_crossing_families()
         self.add_type_sets()
+        self.add_shares()
         self.add_boundary_levels()
         self.add_boundary_rates()
         self.add_cuts()
@@ -121,6 +123,12 @@ class PlacementCpsat(PlacementModel):
         families = sorted({f for c in self.scenario.configs for f in c.excess})
         self.spent = {
             (p, f): self._whole(most, "spent", p, f) for p in self.positions for f in families
+        }
+        self.share = {
+            (o, p, g.index): self._binary("share", o, p, g.index)
+            for o in self.operators
+            for p in self.positions
+            for g in self.scenario.grids
         }
         self.line = {
             (p, c.index, f, k, i): self._binary("line", p, c.index, f, k, i)
@@ -204,6 +212,17 @@ class PlacementCpsat(PlacementModel):
         )
 
     # --- constraints -----------------------------------------------------------------------------
+
+    def add_shares(self) -> None:
+        """An operator meets the grid of its stage (which keeps the linear relaxation tight)."""
+        for p in self.positions:
+            for o in self.operators:
+                split = self.sum([self.share[o, p, g.index] for g in self.scenario.grids])
+                self._add(split == self._inside(o, p), "shares", o, p)
+            for g in self.scenario.grids:
+                chosen = self._has_grid(p, g)
+                for o in self.operators:
+                    self._add(self.share[o, p, g.index] <= chosen, "share", o, p, g.index)
 
     def add_cuts(self) -> None:
         """A cut carries, for each operator before it, its largest edge to one behind it.
@@ -304,14 +323,26 @@ class PlacementCpsat(PlacementModel):
                                 when=[self.config[p, c.index], chosen[k]],
                             )  # fmt: skip
             least = [
-                min((self._down(c.compute[o]) for c in configs if c.allowed[o]), default=0)
-                for o in self.operators
+                self._least(o, g) * share
+                for (o, q, g), share in self.share.items()
+                if q == p and self._least(o, g) > 0
             ]
-            self._add(self.spent[p, TYPES] >= self._held(p, least), "spent_least", p)
+            self._add(self.spent[p, TYPES] >= self.sum(least), "spent_least", p)
             parts = [x for (q, _), x in self.spent.items() if q == p]
             parts += [self.boundary_time[q] for q in (p - 1, p) if q in self.boundary_time]
             self._add(self.stage_time[p] >= self.sum(parts), "stage_time", p)
             self._add(self.largest >= self.stage_time[p], "largest_stage_time", p)
+
+    def _least(self, operator: int, grid: int) -> int:
+        """The least time of an operator with any configuration of a grid."""
+        return min(
+            (
+                self._down(c.compute[operator])
+                for c in self.scenario.configs
+                if c.grid.index == grid and c.allowed[operator]
+            ),
+            default=0,
+        )
 
     def _chosen(self, position: int, config: Config, family: int) -> list[Any]:
         """The variables that say which class of a family (or type set) a stage has."""
@@ -421,6 +452,8 @@ class PlacementCpsat(PlacementModel):
             rel_gap=options.rel_gap,
             write_model=options.write_model,
             progress=options.progress,
+            # what holds only if a literal is true has to be in the linear relaxation
+            parameters={"linearization_level": 2},
         )
         objective = None if found.objective is None else found.objective / self._scale
         return replace(found, objective=objective, bound=found.bound / self._scale)

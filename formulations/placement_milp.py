@@ -80,6 +80,7 @@ class PlacementMilp(PlacementModel):
         self.add_symmetry()
         self.add_members()
         self.add_communication_classes()
+        self.add_crossing_families()
         self.add_type_sets()
         self.add_shares()
         self.add_joint_choices()

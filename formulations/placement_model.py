@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from formulations.placement_classes import TALLIES
+from formulations.placement_prices import DENSE, TENSOR
 from nestopt.placement.cost import config_of
 from nestopt.placement.plan import Plan, Stage
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from formulations.adapters import Outcome
     from formulations.placement_data import TreeGroup
-    from formulations.placement_prices import GridChoice
+    from formulations.placement_prices import Family, GridChoice
     from formulations.placement_scenario import ScenarioData
 
 __all__ = ["PlacementModel", "StageChoice", "name_of"]
@@ -410,6 +411,49 @@ class PlacementModel:
                 )
                 room = self._sum(b * x for b, x in zip(bounds, classes))
                 self._add(total <= room, "comm", what, *key, h.index)
+
+    def add_crossing_families(self) -> None:
+        """Implied: tensor and dense groups meet in one device each, so one kind spreads the other.
+
+        Where every tensor group stays inside a group of the tree, each that is inside brings one
+        member of every dense group; so all dense groups have equally many members there. The same
+        holds the other way round.
+        """
+        for p in self.positions:
+            for g in self.scenario.grids:
+                families = {f.index: f for f in g.families}
+                for one, other in ((TENSOR, DENSE), (DENSE, TENSOR)):
+                    if one not in families or other not in families:
+                        continue
+                    family = families[other]
+                    self._add_compatible_classes(p, g.index, families[one], family)
+                    for h in self.scenario.watched(family):
+                        near = self._sum(
+                            self.comm[p, g.index, one, k]
+                            for k, c in enumerate(families[one].classes)
+                            if c.span <= h.level
+                        )
+                        first = self._counts(p, g.index, other, 0, h)
+                        for n in range(1, len(family.groups)):
+                            for v, x in self._counts(p, g.index, other, n, h).items():
+                                self._add(
+                                    x <= first[v] + 1 - near,
+                                    "crossing_families", p, g.index, other, n, h.index, v,
+                                )  # fmt: skip
+
+    def _add_compatible_classes(self, p: int, g: int, one: Family, other: Family) -> None:
+        """A class of one family comes with a class of the other that it can go with."""
+        for a in range(len(one.classes)):
+            fitting = [
+                self.comm[p, g, other.index, b]
+                for b in range(len(other.classes))
+                if self.scenario.compatible(one, a, other, b)
+            ]
+            if len(fitting) < len(other.classes):
+                self._add(
+                    self.comm[p, g, one.index, a] <= self._sum(fitting),
+                    "compatible_classes", p, g, one.index, a,
+                )  # fmt: skip
 
     def add_type_sets(self) -> None:
         """A stage has the set of types of its devices."""

@@ -42,7 +42,7 @@ Line = tuple[float, float]
 """Intercept and slope."""
 
 FAMILIES = ("tensor", "context", "expert", "dense", "sparse")
-DENSE, SPARSE, TYPES = 3, 4, -1
+TENSOR, DENSE, SPARSE, TYPES = 0, 3, 4, -1
 _SLACK = 1e-12
 
 

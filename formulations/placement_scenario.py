@@ -242,6 +242,41 @@ class ScenarioData:
         bounds = tuple(int(min(c.most(group, what), most)) for c in family.classes)
         return bounds if any(b < most for b in bounds) else ()
 
+    def compatible(self, one: Family, a: int, other: Family, b: int) -> bool:
+        """Whether a class of one family can go with a class of another that crosses it.
+
+        The groups of the two families meet in one device each. At a level where no group of the
+        first family reaches beyond a group of the tree, k of them inside bring k members of every
+        group of the other family; what its class allows of that has to suffice for all.
+        """
+        first, second = one.classes[a], other.classes[b]
+        count = len(other.groups)
+        for level in range(first.span, len(self.data.cluster.levels)):
+            devices = 0
+            for group in self.data.groups:
+                if group.level == level:
+                    parent = self.data.parent(group)
+                    most = min(group.size // count, second.size)
+                    devices += count * max(
+                        (
+                            k
+                            for k in range(1, most + 1)
+                            if second.allows_group(group)
+                            and second.allows_count(group, parent, k)
+                            and (
+                                k == second.size
+                                or all(
+                                    count * tally(k, second.size) <= second.most(group, what)
+                                    for what, tally in TALLIES.items()
+                                )
+                            )
+                        ),
+                        default=0,
+                    )
+            if devices < count * second.size:
+                return False
+        return True
+
     def boundary_room(self, choice: GridChoice, group: TreeGroup) -> tuple[int, ...]:
         """By boundary class, how many devices a stage next to it may have in a tree group."""
         w, most = choice.grid.width, min(choice.roles, group.size)

@@ -367,7 +367,7 @@ def test_both_models_have_the_same_families() -> None:
     def families(model_class: type) -> set[str]:
         return {name for name in dir(model_class) if name.startswith("add_")}
 
-    shares = {"add_shares", "add_joint_choices"}
+    shares = {"add_joint_choices"}
     assert families(PlacementMilp) - families(PlacementCpsat) == shares
     assert families(PlacementCpsat) <= families(PlacementMilp)
 
