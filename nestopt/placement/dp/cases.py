@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Case", "Scenario", "all_cases", "batches"]
+__all__ = ["Case", "Scenario", "all_cases", "batches", "raised"]
 
 
 class Scenario(NamedTuple):
@@ -123,19 +123,52 @@ def _case(
         return None
     kept = tuple(g for g, _ in fitting)
     kept_modes = tuple(m for _, m in fitting)
+    floor = _floor(search, batch, kept, kept_modes, 0)
+    return Case(batch, kept, kept_modes, floor) if math.isfinite(floor[-1]) else None
+
+
+def _floor(
+    search: Search,
+    batch: Batch,
+    grids: tuple[Grid, ...],
+    modes: tuple[tuple[Mode, ...], ...],
+    apart: int,
+) -> Floats:
     lattice, costs = search.lattice, search.costs
-    classes = relaxed_classes(search.line.cluster, search.best, kept, batch.replicas)
+    alive = len(search.line.devices)
+    classes = relaxed_classes(search.line.cluster, search.best, grids, batch.replicas, apart)
     divisible = divisible_blocks(lattice, search.settings)
-    entries = build_entries(costs, lattice, kept, kept_modes, classes, batch, divisible)
-    if not len(entries.seconds):
-        return None
-    width = np.array([g.width for g in kept], dtype=np.int64)
+    entries = build_entries(costs, lattice, grids, modes, classes, batch, divisible)
+    width = np.array([g.width for g in grids], dtype=np.int64)
     operators = costs.workload.num_operators
     units = min(alive // batch.replicas, operators * int(width.max()))
-    alpha, beta = best_sides(search.best, kept, batch.replicas)
+    if not len(entries.seconds):
+        return np.full(units + 1, math.inf)
+    alpha, beta = best_sides(search.best, grids, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
     held = batch.held(min(operators, units))
     weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
     table = bounds(lattice, entries, classes, width, units, prices, held, weights, buckets=False)
-    floor = table.floor(weights)
-    return Case(batch, kept, kept_modes, floor) if math.isfinite(floor[-1]) else None
+    return table.floor(weights)
+
+
+def raised(search: Search, case: Case, scenarios: list[Scenario]) -> list[Scenario]:
+    """The scenarios of a case with the bounds of those of layout ``outer`` raised.
+
+    In windows at least as long as the places of a level, no such place holds the same rank of two
+    replicas, so their synchronisation leaves it.
+    """
+    floors: dict[int, Floats] = {}
+    rows = []
+    for scenario in scenarios:
+        # The outermost level has no uplink to cross, so it never counts.
+        short = np.append(search.best.most[:-1] <= scenario.window, False)
+        apart = int(np.argmin(short))
+        if scenario.layout == "outer" and apart > 0:
+            if apart not in floors:
+                floors[apart] = _floor(search, case.batch, case.grids, case.modes, apart)
+            column = min(scenario.window, len(floors[apart]) - 1)
+            value = max(scenario.floor, float(floors[apart][column]))
+            scenario = scenario._replace(floor=value)
+        rows.append(scenario)
+    return rows

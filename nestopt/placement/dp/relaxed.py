@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -75,11 +75,39 @@ class Best:
         return int(np.argmax(self.most >= devices)) if (self.most >= devices).any() else -1
 
 
-def _profile(best: Best, n: int, span: int, together: int, within: int) -> Floats:
-    """Least profile of a family whose groups of `n` reach at least level `span`.
+class _Family(NamedTuple):
+    """What is known of a family's groups of `n`, wherever they are.
 
-    `together` groups have a member wherever one of them has, from level `within` upwards.
+    `together` groups have a member wherever one of them has, from level `within` upwards; below
+    level `apart` no place holds more than `cap` members of one group.
     """
+
+    n: int
+    together: int
+    within: int
+    apart: int
+    cap: int
+
+    def share(self, level: int) -> int:
+        """How many groups have a member wherever one has."""
+        return self.together if level >= self.within else 1
+
+    def most(self, best: Best, level: int) -> int:
+        """The most members of one group in a place of a level."""
+        held = int(best.most[level]) // self.share(level)
+        return min(held, self.cap) if level < self.apart else held
+
+    def span(self, best: Best) -> int:
+        """The lowest level at which a group fits in one place, -1 for none."""
+        for level in range(len(best.most)):
+            if self.most(best, level) >= self.n:
+                return level
+        return -1
+
+
+def _profile(best: Best, family: _Family, span: int) -> Floats:
+    """Least profile of a family with a group that reaches at least level `span`."""
+    n = family.n
     if n == 1:
         return np.zeros(PROFILE)
     alpha = best.latency[: span + 1].max()
@@ -88,8 +116,8 @@ def _profile(best: Best, n: int, span: int, together: int, within: int) -> Float
     direct = (n - 1) / n * best.port_inverse[0]
     rate = (n - 1) / n * port[0]
     for level in range(span):
-        share = together if level >= within else 1
-        most = min(int(best.most[level]) // share, n - 1)
+        share = family.share(level)
+        most = min(family.most(best, level), n - 1)
         if most < 1:
             continue
         uplink = best.uplink_inverse[level]
@@ -105,9 +133,16 @@ def _profile(best: Best, n: int, span: int, together: int, within: int) -> Float
 
 
 def relaxed_classes(
-    cluster: Cluster, best: Best, grids: Sequence[Grid], replicas: int
+    cluster: Cluster, best: Best, grids: Sequence[Grid], replicas: int, apart: int = 0
 ) -> list[PlaceClass]:
-    """Best-case classes of all grids: one for each level that the tensor groups may span."""
+    """Best-case classes of all grids: one for each level that the tensor groups may span.
+
+    Parameters
+    ----------
+    apart : int
+        Below this level no place holds the same rank of two replicas (0: nothing is known). It
+        holds for windows at least as long as the places of the levels below.
+    """
     levels = len(best.most)
     present = sorted(set(cluster.type_of[cluster.alive].tolist()))
     classes = []
@@ -116,28 +151,20 @@ def relaxed_classes(
         if lowest < 0 or best.most[-1] < grid.width * replicas:
             continue
         sizes = grid.sync_sizes(replicas)
+        caps = (*sizes[:3], grid.c * grid.e, grid.c)
         for tau in range(lowest, levels if grid.t > 1 else lowest + 1):
             rows = []
-            for family, n in enumerate(sizes):
-                together = grid.t if family >= 1 else 1
-                span = tau if family == 0 else _span(best, n, together, tau)
+            for index, n in enumerate(sizes):
+                family = _Family(n, grid.t if index else 1, tau, apart, caps[index])
+                span = family.span(best) if index else tau
                 if span < 0:
                     break
-                rows.append(_profile(best, n, span, together, tau))
+                rows.append(_profile(best, family, span))
             if len(rows) < len(sizes):
                 continue
             profiles = np.stack(rows)
             classes += [PlaceClass(g, profiles, (cluster.types[y],)) for y in present]
     return classes
-
-
-def _span(best: Best, n: int, together: int, tau: int) -> int:
-    """Lowest level at which a group of `n` fits when `together` of them lie side by side."""
-    for level, most in enumerate(best.most):
-        share = together if level >= tau else 1
-        if int(most) // share >= n:
-            return level
-    return -1
 
 
 def best_sides(best: Best, grids: Sequence[Grid], replicas: int) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.io import sha256_of
 from nestopt.placement.comm import Network
 from nestopt.placement.cost import StageCosts
-from nestopt.placement.dp.cases import all_cases
+from nestopt.placement.dp.cases import all_cases, raised
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
@@ -174,11 +174,12 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
         general = min(general, floors[id(case)])
     state.general_bound = min(general, state.objective)
     state.bound = state.general_bound
-    scenarios = [
-        (max(s.floor, floors[id(s.case)]), index, s)
-        for case in cases
-        for index, s in enumerate(case.scenarios(layouts, alive))
-    ]
+    scenarios = []
+    for case in cases:
+        rows = case.scenarios(layouts, alive)
+        if floors[id(case)] < state.objective * keep * _CLOSE:
+            rows = raised(search, case, rows)
+        scenarios += [(max(s.floor, floors[id(case)]), index, s) for index, s in enumerate(rows)]
     scenarios.sort(key=lambda row: row[:2])
     search.stats.scenarios = len(scenarios)
     # Least value that a plan may have in the scenarios searched: with a gap allowed they were only
