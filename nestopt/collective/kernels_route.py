@@ -48,8 +48,10 @@ def _cheapest(
             e = in_links[at]
             u = src[e]
             reach = d + cost[e]
+            # A tie counts only from a nearer node: a small cost may vanish beside a large distance,
+            # and two nodes must not become each other's next.
             if reach < distance[u] or (
-                reach == distance[u] and via[u] >= 0 and next_random(state) & 1
+                reach == distance[u] and d < reach and via[u] >= 0 and next_random(state) & 1
             ):
                 if reach < distance[u]:
                     size = heap_push(key, tie, item, size, reach, next_random(state), np.int64(u))
