@@ -22,7 +22,7 @@ from numba import njit
 
 from nestopt.collective.greedy_match import Sends
 from nestopt.collective.greedy_parallel import Best, best_of
-from nestopt.collective.kernels_event import INFINITE, next_random
+from nestopt.collective.kernels_event import INFINITE, next_random, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,10 +172,7 @@ def _grow(
     """
     generators, nodes = moved.shape
     items = nodes * copies
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     arrival = np.full(items, INFINITE, dtype=np.int64)
     arrival[:copies] = 0
     options = np.zeros(items, dtype=np.int64)

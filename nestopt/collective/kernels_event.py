@@ -33,6 +33,16 @@ def next_random(state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def random_state(seed: int) -> Any:
+    """The state of the generator (uint64[1]) that a seed starts."""
+    state = np.empty(1, dtype=np.uint64)
+    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
+    for _ in range(4):
+        next_random(state)
+    return state
+
+
+@njit(cache=True, nogil=True)
 def heap_push(key: Any, tie: Any, item: Any, size: int, k: Any, t: Any, i: Any) -> int:
     """Push (k, t, i) on a binary heap of `size` entries; returns the new size."""
     at = size
@@ -173,10 +183,7 @@ def match_events(
         Makespan `INFINITE` if the matching gave up.
     """
     nodes, chunks, ports = len(node_ptr) - 1, len(source), len(port_ptr) - 1
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     arrival = np.full((nodes, chunks), INFINITE, dtype=np.int64)
     order = np.empty((nodes, chunks), dtype=np.int32)
     count = np.zeros(nodes, dtype=np.int64)

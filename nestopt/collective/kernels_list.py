@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import heap_pop, heap_push, next_random
+from nestopt.collective.kernels_event import heap_pop, heap_push, next_random, random_state
 
 __all__ = ["list_schedule", "search_priorities"]
 
@@ -135,10 +135,7 @@ def search_priorities(
     moves the priorities of a few journeys, half of the time that of the one that ends last. The
     first schedule has the given priorities. `start` is filled.
     """
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     best = list_schedule(
         link, occupancy, transfer, priority, next_ptr, nexts, waits.copy(), num_links, start
     )

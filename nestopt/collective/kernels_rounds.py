@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import INFINITE, next_random
+from nestopt.collective.kernels_event import INFINITE, next_random, random_state
 
 __all__ = ["match_rounds"]
 
@@ -40,10 +40,7 @@ def match_rounds(
     send; returns (steps, sends), with steps `INFINITE` if `most_steps` do not suffice.
     """
     nodes, chunks = len(in_ptr) - 1, len(source)
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     has = np.zeros((nodes, chunks), dtype=np.bool_)
     holders = np.ones(chunks, dtype=np.float64)
     remaining = 0

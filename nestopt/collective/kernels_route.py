@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import heap_pop, heap_push, next_random
+from nestopt.collective.kernels_event import heap_pop, heap_push, next_random, random_state
 
 __all__ = ["route"]
 
@@ -97,10 +97,7 @@ def route(
         Filled with the links of each chunk's path.
     """
     nodes, links = len(in_ptr) - 1, len(src)
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     load = np.zeros(links, dtype=np.int64)
     best_load = np.int64(2**62)
     best_sum = 0.0

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import INFINITE, next_random
+from nestopt.collective.kernels_event import INFINITE, next_random, random_state
 
 __all__ = ["decode", "search"]
 
@@ -135,10 +135,7 @@ def search(
     the rest perturbs the best so far.
     """
     links, chunks, nodes = len(src), len(source), member.shape[1]
-    state = np.empty(1, dtype=np.uint64)
-    state[0] = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0xD1B54A32D192ED03)
-    for _ in range(4):
-        next_random(state)
+    state = random_state(seed)
     arrival = np.empty((nodes, chunks), dtype=np.int64)
     free = np.empty(links, dtype=np.int64)
     holders = np.empty(chunks, dtype=np.int32)
