@@ -18,7 +18,7 @@ from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
 from nestopt.io import sha256_of
-from nestopt.placement.evaluate import evaluate
+from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
 from nestopt.placement.space import SpaceSettings, divisors
 from nestopt.result import Limit, Reason, Result, Termination
@@ -399,6 +399,5 @@ class _Run:
         """The plan as JSON, with its figures in the report."""
         if self.best is None or self.failure:
             return None
-        from nestopt.placement.dp.solve import reported
-
-        return reported(self.data.workload, self.data.cluster, self.best, self.data.costs).to_json()
+        plan, _ = reported(self.data.workload, self.data.cluster, self.best, self.data.costs)
+        return plan.to_json()

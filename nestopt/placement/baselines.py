@@ -31,7 +31,7 @@ from numba import njit
 from nestopt.io import sha256_of
 from nestopt.placement.cluster import Cluster, Level
 from nestopt.placement.cost import Grid, Mode, StageCosts, config_of
-from nestopt.placement.evaluate import evaluate
+from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan, Stage
 from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Result, Termination
@@ -116,14 +116,13 @@ class Judge:
     def result(self) -> Result:
         """The best plan as a result; a baseline proves nothing but the arithmetic bound."""
         from nestopt.placement.bound import compute_bound
-        from nestopt.placement.dp.solve import reported
 
         data = self.instance.to_json()
         reason = Reason.NO_SOLUTION if self.plan is None else Reason.FEASIBLE
         solution, objective = None, None
         if self.plan is not None:
-            solution = reported(self.workload, self.cluster, self.plan, self.costs).to_json()
-            objective = self.best
+            plan, _ = reported(self.workload, self.cluster, self.plan, self.costs)
+            solution, objective = plan.to_json(), self.best
         bound = compute_bound(self.workload, self.cluster, self.options.objective)
         return Result(
             problem="placement",

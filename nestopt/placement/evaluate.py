@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Evaluation", "combine", "evaluate"]
+__all__ = ["Evaluation", "combine", "evaluate", "reported"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +110,13 @@ def evaluate(
         seconds[q] += x
         seconds[q + 1] += x
     return Evaluation(seconds, sync, need, room, combine(seconds, sync, m, v), float(seconds.max()))
+
+
+def reported(
+    workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts | None = None
+) -> tuple[Plan, Evaluation]:
+    """The plan with its figures in the report, and its prices."""
+    priced = evaluate(workload, cluster, plan, costs)
+    rows = zip(priced.seconds, priced.sync, priced.need, strict=True)
+    stages = [{"seconds": float(t), "sync": float(s), "memory": float(n)} for t, s, n in rows]
+    return replace(plan, report={"stages": stages}), priced

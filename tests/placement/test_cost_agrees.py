@@ -7,9 +7,7 @@ import pytest
 from plan_cases import random_case, roomy
 
 from nestopt.placement.check import check_plan, price
-from nestopt.placement.cost import StageCosts
-from nestopt.placement.dp.solve import reported
-from nestopt.placement.evaluate import evaluate
+from nestopt.placement.evaluate import evaluate, reported
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 
@@ -39,7 +37,7 @@ def test_evaluator_and_checker_price_alike(block):
 def test_reported_figures_satisfy_the_checker(seed):
     workload, cluster, plan = random_case(np.random.default_rng(seed), SCHEDULES)
     big = roomy(cluster)
-    shown = reported(workload, big, plan, StageCosts(workload))
+    shown, _ = reported(workload, big, plan)
     lines = check_plan(workload, big, shown)
     assert lines[-1] == (
         f"the {3 * len(plan.stages)} figures that the plan reports of its stages agree"

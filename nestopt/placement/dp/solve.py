@@ -15,7 +15,7 @@ from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, SearchStopped
-from nestopt.placement.evaluate import evaluate
+from nestopt.placement.evaluate import reported
 from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Result, Termination
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nestopt.placement.problem import PlacementInstance
     from nestopt.placement.workload import Workload
 
-__all__ = ["Clock", "Outcome", "new_search", "reported", "search_structured", "solve"]
+__all__ = ["Clock", "Outcome", "new_search", "search_structured", "solve"]
 
 _BEAMS = (2, 16)
 _BEAM_CASES = 8
@@ -194,22 +194,6 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     state.bound = min(hidden, state.objective)
 
 
-def reported(workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts) -> Plan:
-    """The plan with its figures in the report."""
-    from dataclasses import replace
-
-    priced = evaluate(workload, cluster, plan, costs)
-    return replace(
-        plan,
-        report={
-            "stages": [
-                {"seconds": float(t), "sync": float(s), "memory": float(n)}
-                for t, s, n in zip(priced.seconds, priced.sync, priced.need, strict=True)
-            ]
-        },
-    )
-
-
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """Solve a placement by dynamic programming.
 
@@ -227,10 +211,9 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     solution = None
     objective: float | None = None
     if found.plan is not None:
-        costs = StageCosts(workload)
-        plan = reported(workload, cluster, found.plan, costs)
+        plan, priced = reported(workload, cluster, found.plan)
         # The evaluator's own sum, not the search's, which adds in another order.
-        objective = evaluate(workload, cluster, plan, costs).objective(options.objective)
+        objective = priced.objective(options.objective)
         bound = min(bound, objective)
         solution = plan.to_json()
         # Rounding apart: the search and the evaluator add in different orders.
