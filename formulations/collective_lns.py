@@ -25,7 +25,7 @@ from formulations.collective_grid import Chunk, GridProblem, Send, finest_tick, 
 from formulations.collective_sends import schedule_of, sends_of
 from nestopt.collective.schedule import COPY, REDUCE, Schedule
 from nestopt.errors import UsageError
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,6 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.check import check_schedule
     from nestopt.collective.connectivity import find_separation
     from nestopt.collective.greedy import schedule_result
-    from nestopt.io import sha256_of
 
     begin = time.perf_counter()
     separation = find_separation(instance)
@@ -70,10 +69,9 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
     ended = Termination(Reason.OPTIMAL)
     if value < schedule.makespan_ps:
         ended = Termination(Reason.FEASIBLE, search.limit)
-    data = instance.to_json()
     return Result(
         problem="collective",
-        instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+        instance=instance_record(instance),
         method="lns",
         termination=ended,
         objective=schedule.makespan_ps,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from formulations.collective_grid import GridProblem, Send, finest_tick, grid_problem
 from formulations.collective_sends import schedule_of, sends_of
 from nestopt.errors import UsageError
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -413,9 +413,7 @@ class _Solver:
         self, schedule: Schedule | None, bound: int, limit: Limit, witness: dict[str, Any]
     ) -> Result:
         from nestopt.collective.check import check_schedule
-        from nestopt.io import sha256_of
 
-        data = self.instance.to_json()
         objective = None
         if schedule is not None:
             check_schedule(self.instance, schedule)
@@ -429,7 +427,7 @@ class _Solver:
             ended = Termination(Reason.FEASIBLE, Limit.TIME if limit is Limit.NONE else limit)
         return Result(
             problem="collective",
-            instance={"name": self.instance.name, "sha256": sha256_of(data), "data": data},
+            instance=instance_record(self.instance),
             method=self.kind,
             termination=ended,
             objective=objective,

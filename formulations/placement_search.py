@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
-from nestopt.io import sha256_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
 from nestopt.placement.space import SpaceSettings, divisors
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -367,10 +366,9 @@ class _Run:
         open_scenarios = {
             s.label(): value for s, value in self.bounds.items() if value < self._cutoff()
         }
-        data = self.instance.to_json()
         return Result(
             problem="placement",
-            instance={"name": self.instance.name, "sha256": sha256_of(data), "data": data},
+            instance=instance_record(self.instance),
             method=method,
             termination=ended,
             objective=objective,

@@ -20,7 +20,7 @@ import numpy as np
 
 from formulations.adapters import Outcome, solve_cpsat
 from nestopt.errors import InputError, UsageError
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from nestopt.collective.problem import CollectiveInstance
@@ -180,7 +180,6 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
     """
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.check import check_schedule
-    from nestopt.io import sha256_of
 
     begin = time.perf_counter()
     numbers = []
@@ -199,12 +198,11 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
         seed=options.seed,
         write_model=options.write_model,
     )
-    data = instance.to_json()
     answers = {Reason.OPTIMAL: "feasible", Reason.INFEASIBLE: "infeasible"}
     answer = answers.get(outcome.termination.reason, "unknown")
     result = Result(
         problem="collective",
-        instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+        instance=instance_record(instance),
         method="sccl",
         termination=outcome.termination,
         objective=None,

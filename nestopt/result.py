@@ -10,11 +10,23 @@ import math
 import platform
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError, NestoptError
 
-__all__ = ["SCHEMA", "Limit", "Reason", "Result", "Termination", "relative_gap", "versions"]
+if TYPE_CHECKING:
+    from nestopt.problem import Instance
+
+__all__ = [
+    "SCHEMA",
+    "Limit",
+    "Reason",
+    "Result",
+    "Termination",
+    "instance_record",
+    "relative_gap",
+    "versions",
+]
 
 SCHEMA = "nestopt.result/1"
 
@@ -192,6 +204,14 @@ def _finite(value: float | int | None) -> float | int | str | None:
 
 def _unfinite(value: float | int | str | None) -> float | int | None:
     return float(value) if isinstance(value, str) else value
+
+
+def instance_record(instance: Instance) -> dict[str, Any]:
+    """What a result keeps of its instance: name, sha256 of the data, and the data."""
+    from nestopt.io import sha256_of
+
+    data = instance.to_json()
+    return {"name": instance.name, "sha256": sha256_of(data), "data": data}
 
 
 def versions() -> dict[str, str]:

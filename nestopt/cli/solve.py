@@ -264,19 +264,18 @@ def _run(
 ) -> Result:
     """The method's result; what is known when it is interrupted or runs out of memory."""
     from nestopt.cli.output import stdout_to_stderr
-    from nestopt.io import sha256_of
-    from nestopt.result import Limit, Reason, Result, Termination
+    from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
     started = time.perf_counter()
     try:
         with stdout_to_stderr():
             found: Result = function(instance, options)
     except (KeyboardInterrupt, MemoryError) as stop:
-        data = instance.to_json()
+        recorded = instance_record(instance)
         limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
         return Result(
-            problem=data["problem"],
-            instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+            problem=recorded["data"]["problem"],
+            instance=recorded,
             method=name,
             termination=Termination(Reason.NO_SOLUTION, limit),
             objective=None,

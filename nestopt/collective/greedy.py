@@ -22,7 +22,7 @@ from nestopt.collective.greedy_parallel import Clock
 from nestopt.collective.greedy_parts import schedule_parts
 from nestopt.collective.problem import in_columns
 from nestopt.errors import UsageError
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from nestopt.collective.problem import CollectiveInstance
@@ -87,10 +87,7 @@ def schedule_result(
     infeasible: str = "",
 ) -> Result:
     """The `Result` of a synthesis, or of a proof that there is none (`infeasible`)."""
-    from nestopt.io import sha256_of
-
-    data = instance.to_json()
-    described = {"name": instance.name, "sha256": sha256_of(data), "data": data}
+    described = instance_record(instance)
     if synthesis is None:
         return Result(
             problem="collective",

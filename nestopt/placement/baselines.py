@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from nestopt.io import sha256_of
 from nestopt.placement.cluster import Cluster, Level
 from nestopt.placement.cost import Grid, Mode, StageCosts, config_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan, Stage
 from nestopt.placement.space import SpaceSettings
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,7 +116,6 @@ class Judge:
         """The best plan as a result; a baseline proves nothing but the arithmetic bound."""
         from nestopt.placement.bound import compute_bound
 
-        data = self.instance.to_json()
         reason = Reason.NO_SOLUTION if self.plan is None else Reason.FEASIBLE
         solution, objective = None, None
         if self.plan is not None:
@@ -126,7 +124,7 @@ class Judge:
         bound = compute_bound(self.workload, self.cluster, self.options.objective)
         return Result(
             problem="placement",
-            instance={"name": self.instance.name, "sha256": sha256_of(data), "data": data},
+            instance=instance_record(self.instance),
             method=self.method,
             termination=Termination(reason, Limit(self.limit)),
             objective=objective,

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nestopt.io import sha256_of
 from nestopt.placement.comm import Network
 from nestopt.placement.cost import StageCosts
 from nestopt.placement.dp.cases import all_cases, raised
@@ -17,7 +16,7 @@ from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, SearchStopped
 from nestopt.placement.evaluate import reported
 from nestopt.placement.space import SpaceSettings
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
     from nestopt.options import SolveOptions
@@ -231,10 +230,9 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         termination = Termination(Reason.INFEASIBLE)
         because = explain(workload, cluster, settings)
         bound = math.inf
-    data = instance.to_json()
     return Result(
         problem="placement",
-        instance={"name": instance.name, "sha256": sha256_of(data), "data": data},
+        instance=instance_record(instance),
         method="dp",
         termination=termination,
         objective=objective,

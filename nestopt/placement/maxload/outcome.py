@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.io import sha256_of
 from nestopt.placement.maxload.model import stage_load, stage_memory
-from nestopt.result import Result
+from nestopt.result import Result, instance_record
 
 if TYPE_CHECKING:
     from nestopt.options import SolveOptions
@@ -83,7 +82,6 @@ def make_result(
 
     `bound` must be a valid lower bound; what exceeds the objective by rounding is cut off.
     """
-    data = problem.to_json()
     objective: float | None = None
     solution: dict[str, Any] | None = None
     if split is not None:
@@ -104,7 +102,7 @@ def make_result(
         }
     return Result(
         problem="placement",
-        instance={"name": problem.name, "sha256": sha256_of(data), "data": data},
+        instance=instance_record(problem),
         method=method,
         termination=termination,
         objective=objective,

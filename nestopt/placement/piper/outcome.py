@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.io import sha256_of
 from nestopt.placement.piper.model import stage_memory, stage_time
-from nestopt.result import Result
+from nestopt.result import Result, instance_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +61,6 @@ def make_result(
     method: str = "dp",
 ) -> Result:
     """The result of a method; the objective is computed anew from the plan."""
-    data = problem.to_json()
     objective: float | None = None
     solution: dict[str, Any] | None = None
     if plan is not None:
@@ -89,7 +87,7 @@ def make_result(
         }
     return Result(
         problem="placement",
-        instance={"name": problem.name, "sha256": sha256_of(data), "data": data},
+        instance=instance_record(problem),
         method=method,
         termination=termination,
         objective=objective,
