@@ -1,0 +1,215 @@
+"""The records of a study: one JSON object a line, one line a finished cell, only ever appended.
+
+A record (schema ``nestopt.record/1``) has
+
+=================  ================================================================================
+``schema``         ``"nestopt.record/1"``
+``study``          the study's name
+``cell``           16 hex digits, the hash of all that defines the cell
+``parameters``     flat: ``family``, ``size``, ``npus`` or ``devices``, ``heterogeneity``,
+                   ``fail_npus``, ``instance_seed``, the keys of the grid (see `nestopt.study.spec`)
+``instance``       ``name``, ``sha256``, ``problem``; the name and hash are null if it was not built
+``method``         the method's label in the study
+``solver``         the method's name
+``settings``       the method's settings, with ``objective``, ``space``, ``backend``, ``rel_gap``
+``seed``           of the method
+``threads``        threads that it may use
+``time_limit``     seconds, or null
+``memory_limit``   bytes of the whole process, or null
+``termination``    ``reason`` and ``limit`` as in a result
+``objective``      of the solution (seconds; collectives: picoseconds), or null
+``bound``          a valid lower bound in the same unit; ``"-inf"`` if nothing is known
+``gap``            (objective - bound) / objective, ``"inf"`` for an infinite bound, or null
+``seconds``        wall-clock time of the method alone
+``wall``           wall-clock time of the process, start and checker included
+``cpu``            CPU seconds of the process and its children, user and system
+``peak_rss``       bytes, the largest resident set of the process
+``trace``          ``[seconds, objective or null, bound]`` whenever either improved
+``checked``        number of points that the independent checker verified, or null
+``stats``          scalars of the result's ``stats``
+``error``          what went wrong, or null
+``versions``       of Python and the libraries
+``machine``        ``system``, ``cpu``, ``cores``, ``memory`` (bytes)
+``started``        UTC, ISO 8601
+=================  ================================================================================
+
+What two runs of a study may disagree in is left out by `canonical`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import InputError, NestoptError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["SCHEMA", "Appender", "Lock", "Records", "canonical", "read_records"]
+
+SCHEMA = "nestopt.record/1"
+_VARYING = ("seconds", "wall", "cpu", "peak_rss", "machine", "started", "trace")
+_VARYING_STATS = ("second", "time", "rate", "throughput", "rss")
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a file of records holds.
+
+    Attributes
+    ----------
+    rows : list of dict
+        In the order in which they were written.
+    torn : bool
+        Whether the last line was not written to its end; it is left out.
+    whole_bytes : int
+        Length of the file without a torn line.
+    """
+
+    rows: list[dict[str, Any]]
+    torn: bool
+    whole_bytes: int
+
+
+def read_records(path: str | Path) -> Records:
+    """The records in a file; a missing file holds none.
+
+    Raises
+    ------
+    InputError
+        If a line other than the last is no record, or a cell stands there twice.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        return Records([], False, 0)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    offset = 0
+    for number, line in enumerate(data.splitlines(keepends=True), start=1):
+        last = offset + len(line) == len(data)
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("has no end")
+            row = json.loads(line)
+        except ValueError as error:
+            if last:
+                return Records(rows, True, offset)
+            raise InputError(f"not JSON: {error}", file=str(path), field=f"line {number}") from None
+        if not isinstance(row, dict) or row.get("schema") != SCHEMA:
+            raise InputError(
+                f"is no record; expected schema {SCHEMA!r}", file=str(path), field=f"line {number}"
+            )
+        if row["cell"] in seen:
+            raise InputError(
+                f"cell {row['cell']} is there twice", file=str(path), field=f"line {number}"
+            )
+        seen.add(row["cell"])
+        rows.append(row)
+        offset += len(line)
+    return Records(rows, False, offset)
+
+
+class Appender:
+    """The file of records of a running study.
+
+    Opening it drops a torn last line; every record is on the disk when `append` returns.
+
+    Parameters
+    ----------
+    path : Path
+
+    Attributes
+    ----------
+    done : set of str
+        The cells that have a record.
+    torn : bool
+        Whether a torn line was dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        found = read_records(path)
+        self.done = {row["cell"] for row in found.rows}
+        self.torn = found.torn
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        os.ftruncate(self._file, found.whole_bytes)
+        os.lseek(self._file, 0, os.SEEK_END)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write a record; one of a cell that has one already is refused."""
+        if record["cell"] in self.done:
+            raise NestoptError(f"cell {record['cell']} has a record already")
+        line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self._file, line) :]
+        os.fsync(self._file)
+        self.done.add(record["cell"])
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class Lock:
+    """Only one runner writes to a directory; the lock of a process that died is free.
+
+    Parameters
+    ----------
+    path : Path
+        The lock file; it holds the process id of its owner.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = -1
+
+    def __enter__(self) -> Lock:
+        import fcntl
+
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._file, 32).decode(errors="replace").strip()
+            os.close(self._file)
+            raise NestoptError(
+                f"{self.path.parent}: process {owner or 'of another user'} runs this study; "
+                "wait for it or end it"
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+
+def canonical(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without what may differ between two runs of its cell.
+
+    Times, memory and the machine go; of the trace the objectives stay, and of the statistics those
+    that are no times or rates.
+    """
+    kept = {key: value for key, value in record.items() if key not in _VARYING}
+    incumbents: list[Any] = []
+    for _, objective, _ in record["trace"]:
+        if objective is not None and objective not in incumbents[-1:]:
+            incumbents.append(objective)
+    kept["incumbents"] = incumbents
+    kept["stats"] = {
+        key: value
+        for key, value in record["stats"].items()
+        if not any(word in key for word in _VARYING_STATS)
+    }
+    return kept
