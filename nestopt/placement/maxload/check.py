@@ -10,16 +10,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import CheckError
-from nestopt.io import sha256_of
+from nestopt.placement.check.claims import EXACT, check_objective, instance_data, is_solved
 from nestopt.result import Reason
 
 if TYPE_CHECKING:
     from nestopt.result import Result
 
 __all__ = ["check"]
-
-_EXACT = 1e-9
-_PROOF = 1e-6
 
 
 def check(result: Result) -> list[str]:
@@ -35,23 +32,11 @@ def check(result: Result) -> list[str]:
     CheckError
         At the first thing that is wrong, with what and where.
     """
-    data = result.instance.get("data")
-    if not isinstance(data, dict) or data.get("schema") != "nestopt.maxload/1":
-        raise CheckError("instance.data: no instance with the schema 'nestopt.maxload/1'")
-    if sha256_of(data) != result.instance.get("sha256"):
-        raise CheckError("instance.sha256: not the hash of instance.data")
+    data = instance_data(result, "nestopt.maxload/1")
     lines = ["the instance has the stated hash"]
-    reason = result.termination.reason
-    solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
-    if solved != (result.solution is not None) or solved != (result.objective is not None):
-        raise CheckError(
-            f"termination {reason.value}, but solution and objective are "
-            f"{'missing' if solved else 'present'}"
-        )
-    if not solved:
+    if not is_solved(result):
         return lines + _check_unsolved(data, result)
     assert result.solution is not None
-    assert result.objective is not None
     try:
         stages = result.solution["stages"]
         for stage in stages:
@@ -67,16 +52,13 @@ def check(result: Result) -> list[str]:
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckError(f"solution: missing or malformed: {error!r}") from error
     lines.append("the stages' loads are as stated")
-    lines += _check_objective(result, max(loads))
-    return lines
+    return lines + check_objective(result, max(loads), "the largest load")
 
 
 def _check_unsolved(data: dict[str, Any], result: Result) -> list[str]:
     """An infeasible instance has no trivial split."""
     if result.termination.reason is not Reason.INFEASIBLE:
         return ["no solution is claimed"]
-    if result.bound != math.inf:
-        raise CheckError(f"bound {result.bound}: an infeasible instance has the bound inf")
     if data["cpus"] > 0:
         raise CheckError("claimed infeasible, but one CPU can run everything")
     supported = all(o["on_accelerator"] for o in data["operators"])
@@ -166,9 +148,9 @@ def _check_memory(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[st
     limit = data["accelerator_memory"]
     for s, stage in enumerate(stages):
         used = math.fsum(sizes[i] for i in stage["operators"])
-        if not math.isclose(used, stage["memory"], rel_tol=_EXACT):
+        if not math.isclose(used, stage["memory"], rel_tol=EXACT):
             raise CheckError(f"stage {s} takes {used} bytes, not {stage['memory']}")
-        if stage["device"] == "accelerator" and used > limit * (1 + _EXACT):
+        if stage["device"] == "accelerator" and used > limit * (1 + EXACT):
             raise CheckError(f"stage {s} takes {used} bytes; an accelerator has {limit}")
     return ["the stages' memory is as stated and within the accelerators' limit"]
 
@@ -192,18 +174,6 @@ def _check_loads(
                     parts[s].append(o["output_time"])
     loads = [math.fsum(part) for part in parts]
     for s, (load, stage) in enumerate(zip(loads, stages)):
-        if not math.isclose(load, stage["load"], rel_tol=_EXACT, abs_tol=1e-300):
+        if not math.isclose(load, stage["load"], rel_tol=EXACT, abs_tol=1e-300):
             raise CheckError(f"stage {s} has the load {load} s, not {stage['load']} s")
     return loads
-
-
-def _check_objective(result: Result, largest: float) -> list[str]:
-    """The objective is the largest load, and the bound is no larger."""
-    assert result.objective is not None
-    if not math.isclose(result.objective, largest, rel_tol=_EXACT, abs_tol=1e-300):
-        raise CheckError(f"objective {result.objective} s, but the largest load is {largest} s")
-    if math.isnan(result.bound) or result.bound > largest * (1 + _EXACT):
-        raise CheckError(f"bound {result.bound} s exceeds the largest load, {largest} s")
-    if result.termination.reason is Reason.OPTIMAL and result.bound < largest * (1 - _PROOF):
-        raise CheckError(f"claimed optimal, but the bound is {result.bound} s of {largest} s")
-    return ["the objective is the largest load", "the bound does not exceed it"]

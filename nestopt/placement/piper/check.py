@@ -6,16 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import CheckError
-from nestopt.io import sha256_of
-from nestopt.result import Reason
+from nestopt.placement.check.claims import EXACT, check_objective, instance_data, is_solved
 
 if TYPE_CHECKING:
     from nestopt.result import Result
 
 __all__ = ["check"]
-
-_EXACT = 1e-9
-_PROOF = 1e-6
 
 
 def check(result: Result) -> list[str]:
@@ -31,22 +27,9 @@ def check(result: Result) -> list[str]:
     CheckError
         At the first thing that is wrong, with what and where.
     """
-    data = result.instance.get("data")
-    if not isinstance(data, dict) or data.get("schema") != "nestopt.piper/1":
-        raise CheckError("instance.data: no instance with the schema 'nestopt.piper/1'")
-    if sha256_of(data) != result.instance.get("sha256"):
-        raise CheckError("instance.sha256: not the hash of instance.data")
+    data = instance_data(result, "nestopt.piper/1")
     lines = ["the instance has the stated hash"]
-    reason = result.termination.reason
-    solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
-    if solved != (result.solution is not None) or solved != (result.objective is not None):
-        raise CheckError(
-            f"termination {reason.value}, but solution and objective are "
-            f"{'missing' if solved else 'present'}"
-        )
-    if not solved:
-        if reason is Reason.INFEASIBLE and result.bound != math.inf:
-            raise CheckError(f"bound {result.bound}: an infeasible instance has the bound inf")
+    if not is_solved(result):
         return [*lines, "no solution is claimed"]
     assert result.solution is not None
     try:
@@ -58,8 +41,7 @@ def check(result: Result) -> list[str]:
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise CheckError(f"solution: missing or malformed: {error!r}") from error
     lines.append("the stages' times are as stated")
-    lines += _check_objective(result, max(times))
-    return lines
+    return lines + check_objective(result, max(times), "the slowest stage's time")
 
 
 def _check_layers(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[str]:
@@ -117,9 +99,9 @@ def _check_memory(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[st
         for i, k in stage["variants"].items():
             variant = layers[i]["variants"][str(stage["tensor"])][k]
             used += variant["stored"] * in_flight + variant["fixed"]
-        if not math.isclose(used, stage["memory"], rel_tol=_EXACT):
+        if not math.isclose(used, stage["memory"], rel_tol=EXACT):
             raise CheckError(f"stage {s} takes {used} bytes a device, not {stage['memory']}")
-        if used > data["memory"] * (1 + _EXACT):
+        if used > data["memory"] * (1 + EXACT):
             raise CheckError(f"stage {s} takes {used} bytes; a device has {data['memory']}")
     return ["the stages' memory is as stated and fits"]
 
@@ -148,18 +130,6 @@ def _check_times(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[flo
         for sample, batch, stage in zip(per_sample, per_batch, stages)
     ]
     for s, (seconds, stage) in enumerate(zip(times, stages)):
-        if not math.isclose(seconds, stage["time"], rel_tol=_EXACT):
+        if not math.isclose(seconds, stage["time"], rel_tol=EXACT):
             raise CheckError(f"stage {s} takes {seconds} s a sample, not {stage['time']} s")
     return times
-
-
-def _check_objective(result: Result, largest: float) -> list[str]:
-    """The objective is the largest stage time, and the bound is no larger."""
-    assert result.objective is not None
-    if not math.isclose(result.objective, largest, rel_tol=_EXACT):
-        raise CheckError(f"objective {result.objective} s, but the slowest stage has {largest} s")
-    if math.isnan(result.bound) or result.bound > largest * (1 + _EXACT):
-        raise CheckError(f"bound {result.bound} s exceeds the slowest stage's {largest} s")
-    if result.termination.reason is Reason.OPTIMAL and result.bound < largest * (1 - _PROOF):
-        raise CheckError(f"claimed optimal, but the bound is {result.bound} s of {largest} s")
-    return ["the objective is the slowest stage's time", "the bound does not exceed it"]
