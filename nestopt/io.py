@@ -128,7 +128,7 @@ def validate_model(model: type[Model], data: Any, *, file: str | None = None) ->
         shown = repr(first.get("input"))
         if len(shown) > 80:
             shown = shown[:77] + "..."
-        message = f"{first['msg']} (got {shown})"
+        message = f"{first['msg'].removeprefix('Value error, ')} (got {shown})"
         if len(details) > 1:
             message += f"; and {len(details) - 1} more"
         raise InputError(message, file=file, field=field or None) from error

@@ -50,6 +50,7 @@ def bound(
       1  error in a file
       2  wrong command line
     """
+    from nestopt.choices import split_settings
     from nestopt.cli import inputs
     from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
     from nestopt.options import SolveOptions
@@ -60,7 +61,7 @@ def bound(
     )
     limit = inputs.parse_limit(time_limit)
     problem = get_problem(source.problem)
-    for_instance, _ = inputs.split_settings(inputs.parse_settings(setting), problem, None)
+    for_instance, _ = split_settings(inputs.parse_settings(setting), problem, None)
     loaded = source.load(problem, for_instance)
     options = SolveOptions(time_limit=limit, threads=inputs.thread_count(threads))
     with stdout_to_stderr():

@@ -29,7 +29,7 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       5  a check failed (named on stderr)
     """
     from nestopt.cli.output import print_json
-    from nestopt.cli.verify import verify_file
+    from nestopt.verify import verify_file
 
     try:
         lines = verify_file(result)

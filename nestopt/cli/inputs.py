@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, UsageError, unknown_name
+from nestopt.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,6 @@ __all__ = [
     "parse_limit",
     "parse_settings",
     "read_result",
-    "split_settings",
     "thread_count",
     "writable",
 ]
@@ -170,36 +169,6 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(f"--set {key} is given twice")
         settings[key] = value
     return settings
-
-
-def split_settings(
-    settings: dict[str, str], problem: Problem, method: str | None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Settings for the instance and settings for the method.
-
-    Raises
-    ------
-    UsageError
-        If neither knows a key (with a suggestion). Methods of other distributions state no
-        keys and get every key that the instance does not read.
-    """
-    from nestopt.registry import methods_of
-
-    rows = methods_of(problem.name)
-    open_ended = method is not None and method not in rows
-    known = rows[method].all_settings if method in rows else ()
-    for key in settings:
-        if key not in known and key not in problem.settings and not open_ended:
-            what = f"setting of {method}" if method else f"setting of a {problem.name} instance"
-            raise unknown_name(what, key, (*known, *problem.settings))
-    return (
-        {key: value for key, value in settings.items() if key in problem.settings},
-        {
-            key: value
-            for key, value in settings.items()
-            if key in known or (open_ended and key not in problem.settings)
-        },
-    )
 
 
 def parse_limit(text: str | None) -> float:

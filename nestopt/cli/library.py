@@ -196,7 +196,7 @@ def update_entry(
     from instances.library import Archive, update
     from nestopt.cli.inputs import read_result
     from nestopt.cli.output import print_json
-    from nestopt.cli.verify import verify_file
+    from nestopt.verify import verify_file
 
     verify_file(result)
     known = Archive.open(archive)

@@ -20,10 +20,9 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-from nestopt.errors import CheckError, UsageError, unknown_name
+from nestopt.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from nestopt.cli.output import Progress
     from nestopt.options import SolveOptions
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["solve"]
 
 DEFAULT_METHOD = {"placement": "dp", "collective": "greedy"}
-OBJECTIVES = {"placement": ("iteration-time", "bottleneck"), "collective": ("makespan",)}
-SPACES = ("structured", "general")
 
 
 def solve(
@@ -153,6 +150,13 @@ def solve(
       4  no solution within the limit
       5  the checker refused the solution; nothing is written
     """
+    from nestopt.choices import (
+        OBJECTIVES,
+        SPACES,
+        offered,
+        refuse_contradictions,
+        split_settings,
+    )
     from nestopt.cli import inputs
     from nestopt.cli.output import Progress
     from nestopt.options import SolveOptions
@@ -169,7 +173,7 @@ def solve(
         settings = source.entry.set | settings
         method = method or source.entry.methods[0]
     name = method or DEFAULT_METHOD[source.problem]
-    _refuse_contradictions(source.problem, name, objective, space, backend, write_model)
+    refuse_contradictions(source.problem, name, objective, space, backend, write_model)
     if not 0 <= rel_gap < 1:
         raise UsageError(f"--rel-gap {rel_gap:g}: expected a number from 0 up to 1, 0.01 for 1 %")
     if seed < 0:
@@ -180,12 +184,12 @@ def solve(
     limit = inputs.parse_limit(time_limit)
     function = get_method(source.problem, name)
     problem = get_problem(source.problem)
-    for_instance, for_method = inputs.split_settings(settings, problem, name)
+    for_instance, for_method = split_settings(settings, problem, name)
     progress = Progress(source.problem, quiet=quiet)
     loaded = source.load(problem, for_instance)
     options = SolveOptions(
-        objective=_offered(loaded, "objective", objective, OBJECTIVES[source.problem]),
-        space=_offered(loaded, "space", space, SPACES),
+        objective=offered(loaded, "objective", objective, OBJECTIVES[source.problem]),
+        space=offered(loaded, "space", space, SPACES),
         time_limit=limit,
         seed=seed,
         threads=inputs.thread_count(threads),
@@ -200,41 +204,6 @@ def solve(
     result = _run(function, name, loaded, options, progress)
     result.settings = _recorded(options) | result.settings
     _deliver(result, problem, target, as_json=json)
-
-
-def _refuse_contradictions(
-    problem: str,
-    method: str,
-    objective: str | None,
-    space: str | None,
-    backend: str | None,
-    write_model: str | None,
-) -> None:
-    from nestopt.registry import methods_of
-
-    if objective is not None and objective not in OBJECTIVES[problem]:
-        raise unknown_name(f"{problem} objective", objective, OBJECTIVES[problem])
-    if space is not None:
-        if problem != "placement":
-            raise UsageError("--space belongs to placement; a collective has none")
-        if space not in SPACES:
-            raise unknown_name("space", space, SPACES)
-    if method in methods_of(problem):
-        if backend is not None and method != "milp":
-            raise UsageError(f"--backend belongs to the method milp; {method} has none")
-        if write_model is not None and method not in ("milp", "cpsat"):
-            raise UsageError(
-                f"--write-model belongs to the methods milp and cpsat; {method} has no model"
-            )
-
-
-def _offered(instance: Instance, what: str, wanted: str | None, usual: Sequence[str]) -> str:
-    """The objective or space wanted, or the first one; instances of other models offer fewer."""
-    offered: Sequence[str] = getattr(instance, f"{what}s", usual)
-    if wanted is not None and wanted not in offered:
-        schema = getattr(instance, "schema", "this instance")
-        raise UsageError(f"--{what} {wanted}: {schema} has {' and '.join(offered)} alone")
-    return wanted or offered[0]
 
 
 def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> Result | None:
@@ -303,8 +272,8 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
     """Check, write and print a result, in this order, and exit with its status."""
     from nestopt.cli.exits import exit_of
     from nestopt.cli.output import console, note, print_json
-    from nestopt.cli.verify import verify
     from nestopt.io import write_json
+    from nestopt.verify import verify
 
     try:
         verified = verify(result, None if target is None else target.parent)
