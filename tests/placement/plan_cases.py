@@ -101,7 +101,9 @@ def random_cluster(rng: np.random.Generator, devices: int) -> Cluster:
     )
 
 
-def _random_kind(rng: np.random.Generator, kind: str, types: Sequence[str]) -> dict[str, object]:
+def _random_kind(
+    rng: np.random.Generator, kind: str, types: Sequence[str], decomposed: bool
+) -> dict[str, object]:
     def maybe(low: float, high: float) -> float:
         return _log_uniform(rng, low, high) if rng.random() < 0.8 else 0.0
 
@@ -132,12 +134,23 @@ def _random_kind(rng: np.random.Generator, kind: str, types: Sequence[str]) -> d
         timed = list(types)[: int(rng.integers(1, len(types) + 1))]
         fields["time_fwd"] = {name: _log_uniform(rng, 1e-4, 1e-1) for name in timed}
         fields["time_bwd"] = {name: _log_uniform(rng, 1e-4, 1e-1) for name in timed}
+    if decomposed:
+        for name in ("x_fwd", "x_bwd"):
+            count = int(rng.integers(0, 4))
+            fields[name] = tuple(_log_uniform(rng, 1e5, 1e8) for _ in range(count))
+        fields["x_divides"] = (12, 24)
     return fields
 
 
-def random_workload(rng: np.random.Generator, operators: int, types: Sequence[str]) -> Workload:
-    """A chain or a DAG of operators of a few kinds, sometimes with tied parameters."""
-    kinds = [_random_kind(rng, f"kind{k}", types) for k in range(int(rng.integers(1, 4)))]
+def random_workload(
+    rng: np.random.Generator, operators: int, types: Sequence[str], *, decomposed: bool = False
+) -> Workload:
+    """A chain or a DAG of operators of a few kinds, sometimes with tied parameters.
+
+    With `decomposed` the operators have collectives over X too.
+    """
+    count = int(rng.integers(1, 4))
+    kinds = [_random_kind(rng, f"kind{k}", types, decomposed) for k in range(count)]
     chosen = [Operator(f"op{i}", **kinds[int(rng.integers(len(kinds)))]) for i in range(operators)]  # type: ignore[arg-type]
     pairs = {(i, i + 1) for i in range(operators - 1) if rng.random() < 0.9}
     for _ in range(int(rng.integers(0, operators))):
@@ -175,19 +188,32 @@ def _random_order(rng: np.random.Generator, workload: Workload) -> list[int]:
 
 
 def random_case(
-    rng: np.random.Generator, schedules: Sequence[str] = ("1f1b", "gpipe")
+    rng: np.random.Generator,
+    schedules: Sequence[str] = ("1f1b", "gpipe"),
+    *,
+    decomposed: bool = False,
 ) -> tuple[Workload, Cluster, Plan]:
-    """A random instance and a random plan of its general space, memory left aside."""
+    """A random instance and a random plan of its general space, memory left aside.
+
+    With `decomposed` stages have any (x, y, z), with and without overlap.
+    """
     while True:
         cluster = random_cluster(rng, int(rng.integers(1, 40)))
-        workload = random_workload(rng, int(rng.integers(1, 12)), [t.name for t in cluster.types])
-        plan = _random_plan(rng, workload, cluster, str(rng.choice(list(schedules))))
+        names = [t.name for t in cluster.types]
+        count = int(rng.integers(1, 12))
+        workload = random_workload(rng, count, names, decomposed=decomposed)
+        schedule = str(rng.choice(list(schedules)))
+        plan = _random_plan(rng, workload, cluster, schedule, decomposed)
         if plan is not None:
             return workload, cluster, plan
 
 
 def _random_plan(
-    rng: np.random.Generator, workload: Workload, cluster: Cluster, schedule: str
+    rng: np.random.Generator,
+    workload: Workload,
+    cluster: Cluster,
+    schedule: str,
+    decomposed: bool,
 ) -> Plan | None:
     order = _random_order(rng, workload)
     count = len(order)
@@ -204,7 +230,8 @@ def _random_plan(
     if not pairs:
         return None
     d, b = pairs[int(rng.integers(len(pairs)))]
-    configs = [_random_config(rng, [workload.operators[i] for i in part], b) for part in parts]
+    draw = _random_decomposition if decomposed else _random_config
+    configs = [draw(rng, [workload.operators[i] for i in part], b) for part in parts]
     need = d * sum(c.width for c in configs)
     alive = cluster.alive
     if need > len(alive):
@@ -247,6 +274,21 @@ def _random_config(
         bool(rng.random() < 0.5) and t > 1,
         int(rng.integers(0, 4)),
         str(rng.choice(["none", "selective", "full"])),
+    )
+
+
+def _random_decomposition(
+    rng: np.random.Generator, operators: Sequence[Operator], microbatch: int
+) -> StageConfig:
+    """A configuration with another (x, y, z), perhaps with overlap."""
+    plain = _random_config(rng, operators, microbatch)
+    x, y = int(rng.choice([1, 1, 2, 3])), plain.t
+    z = int(rng.choice([k for k in (1, 2, 4) if microbatch % (plain.expert * k) == 0]))
+    return replace(
+        plain,
+        tensor=(x, y, z),
+        sequence_parallel=plain.sequence_parallel and x == 1,
+        overlap=x * y * z > 1 and bool(rng.random() < 0.6),
     )
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -106,33 +107,39 @@ def _check_configurations(workload: Workload, plan: Plan) -> str:
 
 def _configuration_problem(workload: Workload, plan: Plan, stage: Stage) -> str | None:
     config = stage.config
-    x, tensor, z = config.tensor
+    x, y, z = config.tensor
     context, expert = config.context, config.expert
-    if min(x, tensor, z, context, expert) < 1:
+    if min(x, y, z, context, expert) < 1:
         return "every degree is at least 1"
-    if x != 1 or z != 1:
-        return (
-            f"tensor decomposition {config.tensor}; the model prices one-dimensional tensor "
-            "parallelism, (1, t, 1), only"
-        )
     if config.zero not in (0, 1, 2, 3):
         return f"ZeRO stage {config.zero}; expected 0 to 3"
     if config.recompute not in ("none", "selective", "full"):
         return f"recompute {config.recompute!r}; expected none, selective or full"
-    if config.sequence_parallel and tensor == 1:
-        return "sequence parallelism needs a tensor degree above 1"
-    if plan.microbatch % expert:
-        return f"expert degree {expert} does not divide the micro-batch of {plan.microbatch}"
+    if config.sequence_parallel and (y == 1 or x > 1):
+        return f"sequence parallelism needs y > 1 and x = 1, not x = {x}, y = {y}"
+    if config.overlap and x * y * z == 1:
+        return "overlap needs a tensor degree above 1"
+    if plan.microbatch % (expert * z):
+        return (
+            f"expert degree {expert} times z = {z} does not divide the micro-batch of "
+            f"{plan.microbatch}"
+        )
     operators = [(i, workload.operators[i]) for i in stage.operators]
     if expert > 1 and not any(o.experts for _, o in operators):
         return f"expert degree {expert} without an operator that has experts"
     for i, operator in operators:
         who = f"operator {i} ({operator.name})"
-        if tensor > 1 and not operator.tensor_divides:
+        if x * y * z > 1 and not operator.tensor_divides:
             return f"{who} cannot be split by tensor parallelism"
-        for value in operator.tensor_divides:
-            if value % tensor:
-                return f"tensor degree {tensor} does not divide {value} of {who}"
+        if x > 1 and not operator.x_divides:
+            return f"{who} cannot be split over x"
+        for name, degree, values in (
+            ("y", y, operator.tensor_divides),
+            ("x", x, operator.x_divides),
+        ):
+            for value in values:
+                if value % degree:
+                    return f"{name} = {degree} does not divide {value} of {who}"
         if context > 1 and not operator.context_divides:
             return f"{who} cannot be split by context parallelism"
         if operator.context_divides % context:
@@ -148,7 +155,7 @@ def _check_devices(cluster: Cluster, plan: Plan) -> str:
     used_by: dict[int, int] = {}
     for index, stage in enumerate(plan.stages):
         config = stage.config
-        width = config.tensor[1] * config.context * config.expert
+        width = math.prod(config.tensor) * config.context * config.expert
         shape = np.shape(stage.devices)
         if shape != (plan.replicas, width):
             raise CheckError(
