@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nestopt.fourd.network import iteration_flops
 from nestopt.placement.transformer import Transformer, expand
@@ -110,42 +110,51 @@ def _gpt(row: dict[str, str], vocabulary: int = 0, *, flash: bool = False) -> Tr
     )
 
 
+_GPUS = {
+    "gpus_A100_80GB": "a100",
+    "gpus_A100": "a100",
+    "gpus_Ampere": "a100",
+    "gpus_H100": "h100",
+}
+"""Columns that count the devices, and the device type of each."""
+
+
+def _columns(row: dict[str, str]) -> dict[str, Any]:
+    """The fields of a `Run` that a table gives in a column; 0 for what was not published."""
+    names = {"tensor": "tp", "context": "cp", "pipeline": "pp", "data": "dp"}
+    names |= {"batch": "global_batch", "microbatch": "micro_batch", "chunks": "virtual_stages"}
+    found: dict[str, Any] = {
+        field: 0 if row[column] == "not published" else int(row[column])
+        for field, column in names.items()
+        if column in row
+    }
+    (counted,) = (column for column in _GPUS if column in row)
+    return found | {"device": _GPUS[counted], "gpus": int(row[counted])}
+
+
 def _narayanan_table1() -> Iterator[Run]:
     for row in read_table("narayanan2021_table1"):
         yield Run(
             table="narayanan2021_table1",
             row=f"{row['params_b']}B",
             model=_gpt(row),
-            device="a100",
-            gpus=int(row["gpus_A100_80GB"]),
-            tensor=int(row["tp"]),
-            pipeline=int(row["pp"]),
-            data=int(row["dp"]),
-            batch=int(row["global_batch"]),
-            microbatch=int(row["micro_batch"]),
-            chunks=int(row["virtual_stages"]),
             seconds=float(row["DERIVED_iter_time_s"]),
+            **_columns(row),
         )
 
 
 def _narayanan_table2() -> Iterator[Run]:
     for row in read_table("narayanan2021_table2_zero3_vs_ptdp"):
-        gpus, size = int(row["gpus_A100_80GB"]), float(row["params_b"])
+        job = f"{float(row['params_b']):.0f}B {row['gpus_A100_80GB']}"
         yield Run(
             table="narayanan2021_table2",
-            row=f"{row['scheme']} {size:.0f}B {gpus}",
+            row=f"{row['scheme']} {job}",
             model=_gpt(row),
-            device="a100",
-            gpus=gpus,
-            tensor=int(row["tp"]),
-            pipeline=int(row["pp"]),
-            data=int(row["dp"]),
-            batch=int(row["global_batch"]),
-            microbatch=int(row["micro_batch"]),
             zero=3 if row["scheme"] == "ZeRO-3" else 0,
             seconds=float(row["DERIVED_iter_time_s"]),
-            group=f"{size:.0f}B {gpus}",
+            group=job,
             assumed=("no interleaving", "full recomputation"),
+            **_columns(row),
         )
 
 
@@ -157,23 +166,16 @@ def _korthikanti_table5() -> Iterator[Run]:
         )
         for recompute, split, column in modes:
             if row[column]:
-                gpus = int(row["gpus_A100_80GB"])
+                gpus = row["gpus_A100_80GB"]
                 yield Run(
                     table="korthikanti2022_table5",
                     row=f"{row['model']} {recompute} {gpus}",
                     model=_gpt(row),
-                    device="a100",
-                    gpus=gpus,
-                    tensor=int(row["tp"]),
-                    pipeline=int(row["pp"]),
-                    data=int(row["dp"]),
-                    batch=int(row["global_batch"]),
-                    microbatch=int(row["micro_batch"]),
-                    chunks=int(row["virtual_stages"]),
                     recompute=recompute,
                     sequence_parallel=split,
                     seconds=float(row[column]),
                     group=f"{row['model']} {gpus}",
+                    **_columns(row),
                 )
 
 
@@ -184,12 +186,6 @@ def _megascale() -> Iterator[Run]:
                 table="megascale2024_table2",
                 row=f"Megatron-LM {row['gpus_Ampere']} batch {row['global_batch']}",
                 model=_gpt(row, 51200),
-                device="a100",
-                gpus=int(row["gpus_Ampere"]),
-                tensor=int(row["tp"]),
-                pipeline=int(row["pp"]),
-                data=int(row["dp"]),
-                batch=int(row["global_batch"]),
                 chunks=6,
                 recompute="selective",
                 sequence_parallel=True,
@@ -203,6 +199,7 @@ def _megascale() -> Iterator[Run]:
                     "vocabulary 51200",
                     "A100",
                 ),
+                **_columns(row),
             )
 
 
@@ -212,42 +209,29 @@ def _mtnlg() -> Iterator[Run]:
             table="mtnlg_530b",
             row=f"530B {row['gpus_A100']}",
             model=_gpt(row),
-            device="a100",
-            gpus=int(row["gpus_A100"]),
-            tensor=int(row["tp"]),
-            pipeline=int(row["pp"]),
-            data=int(row["dp"]),
-            batch=int(row["global_batch"]),
-            microbatch=int(row["micro_batch"]),
             seconds=float(row["iter_s"]),
             assumed=("no interleaving", "full recomputation"),
+            **_columns(row),
         )
 
 
 def _megatron_core() -> Iterator[Run]:
     for row in read_table("megatron_core_h100_readme"):
-        model, gpus = _gpt(row, flash=True), int(row["gpus_H100"])
-        batch = int(row["global_batch"])
-        speed = float(row["tflops_per_gpu(model flops)"]) * 1e12
+        model, columns = _gpt(row, flash=True), _columns(row)
+        flops = iteration_flops(model, columns["batch"], recompute=False) / columns["gpus"]
         yield Run(
             table="megatron_core_h100_readme",
             row=f"{row['params_b']}B",
             model=model,
-            device="h100",
-            gpus=gpus,
-            tensor=int(row["tp"]),
-            pipeline=int(row["pp"]),
-            data=int(row["dp"]),
-            batch=batch,
-            microbatch=0,
             chunks=0,
             recompute="none",
-            sequence_parallel=int(row["tp"]) > 1,
+            sequence_parallel=columns["tensor"] > 1,
             zero=1,
             gradient_bytes=_SINGLE,
             overlapped=True,
-            seconds=iteration_flops(model, batch, recompute=False) / gpus / speed,
+            seconds=flops / (float(row["tflops_per_gpu(model flops)"]) * 1e12),
             assumed=("best micro-batch and chunks", "no recomputation", "attention counted whole"),
+            **columns,
         )
 
 
@@ -266,18 +250,12 @@ def _llama3() -> Iterator[Run]:
             flash=True,
             biases=False,
         )
-        gpus, data = int(row["gpus_H100"]), int(row["dp"])
+        columns = _columns(row)
         run = Run(
             table="llama3_405b_table4",
-            row=f"405B {gpus} seq {row['seq']}",
+            row=f"405B {row['gpus_H100']} seq {row['seq']}",
             model=model,
-            device="h100",
-            gpus=gpus,
-            tensor=int(row["tp"]),
-            context=int(row["cp"]),
-            pipeline=int(row["pp"]),
-            data=data,
-            batch=int(row["batch_per_dp"]) * data,
+            batch=int(row["batch_per_dp"]) * columns["data"],
             chunks=8,
             recompute="none",
             sequence_parallel=True,
@@ -286,9 +264,10 @@ def _llama3() -> Iterator[Run]:
             overlapped=True,
             seconds=1.0,
             assumed=("micro-batch 1", "a layer a chunk", "attention counted half (causal mask)"),
+            **columns,
         )
         flops = 3 * run.batch * sum(o.flops + o.flops_attn for o in workload_of(run).operators)
-        yield replace(run, seconds=flops / gpus / (float(row["tflops_per_gpu"]) * 1e12))
+        yield replace(run, seconds=flops / run.gpus / (float(row["tflops_per_gpu"]) * 1e12))
 
 
 def runs() -> list[Run]:
