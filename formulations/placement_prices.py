@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DENSE",
-    "FAMILIES",
     "SPARSE",
     "Config",
     "Family",
@@ -41,8 +40,7 @@ __all__ = [
 Line = tuple[float, float]
 """Intercept and slope."""
 
-FAMILIES = ("tensor", "context", "expert", "dense", "sparse")
-TENSOR, DENSE, SPARSE, TYPES = 0, 3, 4, -1
+TENSOR, DENSE, SPARSE, TYPES = 1, 5, 6, -1
 _SLACK = 1e-12
 
 
@@ -53,7 +51,7 @@ class Family:
     Attributes
     ----------
     index : int
-        Position in ``FAMILIES``.
+        Position in `nestopt.placement.cost.FAMILIES`.
     groups : tuple of tuples of int
         Roles of every group.
     classes : tuple of FamilyClass
@@ -176,7 +174,7 @@ class _Pricing:
     def __init__(self, data: PlacementData, grid: Grid, microbatch: int, replicas: int) -> None:
         self.data, self.grid = data, grid
         self.microbatch, self.replicas = microbatch, replicas
-        self.sizes = grid.sync_sizes(replicas)
+        self.sizes = grid.family_sizes(replicas)
         self.nowhere = np.zeros((len(self.sizes), PROFILE))
         count = len(data.costs.kinds)
         none = np.zeros(count)

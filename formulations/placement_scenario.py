@@ -17,6 +17,7 @@ from formulations.placement_classes import TALLIES
 from formulations.placement_prices import Config, GridChoice, price_grid
 from nestopt.errors import NestoptError
 from nestopt.placement.comm import PROFILE
+from nestopt.placement.cost import FAMILIES
 from nestopt.placement.plan import in_flight
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ScenarioData:
         grids: list[GridChoice] = []
         configs: list[Config] = []
         for grid in settings.grids(workload, share):
-            if b % grid.e == 0:
+            if b % grid.sample_parts == 0:
                 found = price_grid(
                     data, grid, b, d, len(grids), len(configs),
                     self.held(0), self.held(max(0, self.positions - 1)),
@@ -330,10 +331,10 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     positions = scenario.stages or min(data.workload.num_operators, share)
     least = np.full(len(data.costs.kinds), np.inf)
     area = least.copy()
-    nowhere = np.zeros((5, PROFILE))
+    nowhere = np.zeros((len(FAMILIES), PROFILE))
     s = data.settings
     for grid in s.grids(data.workload, share):
-        if b % grid.e:
+        if b % grid.sample_parts:
             continue
         modes = data.costs.modes(grid, s.zero[:1], s.recompute[:1], s.sequence)
         for types in data.type_sets:

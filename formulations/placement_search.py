@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
+from nestopt.placement.cost import grid_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
 from nestopt.placement.space import SpaceSettings, divisors
@@ -217,7 +218,7 @@ class _Run:
             return False
         grids = set(s.grids(self.data.workload, alive))
         for c in configs:
-            if (c.t, c.context, c.expert) not in grids or c.zero not in s.zero:
+            if grid_of(c) not in grids or c.zero not in s.zero:
                 return False
             if c.recompute not in s.recompute:
                 return False

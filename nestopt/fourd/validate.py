@@ -195,7 +195,7 @@ def _layer_times() -> Report:
     workload = expand("22B", Transformer(48, 6144, 64, 2048, 51200), 4, {"bytes_gradient": 2.0})
     cluster = calibrated(named("cluster", "dgx-a100-8"), calibration("a100"))
     costs = StageCosts(workload)
-    grid = Grid(8, 1, 1)
+    grid = Grid(1, 8, 1, 1, 1)
     devices = np.arange(8, dtype=np.int64)
     start = np.zeros(1, dtype=np.int64)
     families = families_of(devices.reshape(1, 8), *grid)
@@ -233,7 +233,7 @@ def _first_stage(name: str, mode: Mode) -> tuple[float, float]:
     costs = StageCosts(workload)
     inside = range(1, 1 + layers // stages)
     block = costs.blocks([list(inside)])
-    stored = costs.memory(block, Grid(8, 1, 1), [mode], size, 1).stored[0, 0]
+    stored = costs.memory(block, Grid(1, 8, 1, 1, 1), [mode], size, 1).stored[0, 0]
     schedule = "interleaved" if chunks > 1 else "1f1b"
     held = in_flight(schedule, count, stages, stages, chunks)
     bytes_each = workload.bytes_weight + workload.bytes_gradient + workload.bytes_optimizer

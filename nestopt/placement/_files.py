@@ -112,7 +112,10 @@ class OperatorFile(_Strict):
     cp_bytes: Number = 0.0
     ep_bytes: Number = 0.0
     logits_bytes: Number = 0.0
+    x_fwd: list[Number] = []
+    x_bwd: list[Number] = []
     tensor_divides: list[Count] = []
+    x_divides: list[Count] = []
     context_divides: Index = 0
     experts: Index = 0
     time_fwd: dict[str, Number] = {}
@@ -159,6 +162,7 @@ class ConfigFile(_Strict):
     sequence_parallel: bool
     zero: Annotated[int, Field(ge=0, le=3, strict=True)]
     recompute: Literal["none", "selective", "full"]
+    overlap: bool = False
 
 
 class StageFile(_Strict):

@@ -29,7 +29,8 @@ import numpy as np
 from numba import njit
 
 from nestopt.placement.cluster import Cluster, Level
-from nestopt.placement.cost import Grid, Mode, StageCosts, config_of
+from nestopt.placement.comm import PROFILE
+from nestopt.placement.cost import FAMILIES, Grid, Mode, StageCosts, config_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan, Stage
 from nestopt.placement.space import SpaceSettings
@@ -224,7 +225,7 @@ def uniform_plan(
 
 def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Floats:
     """Seconds of each operator without communication, on the fastest device type."""
-    profiles = np.zeros((5, 5))
+    profiles = np.zeros((len(FAMILIES), PROFILE))
     kinds = np.min(
         [
             judge.costs.rates(grid, [mode], microbatch, 1, profiles, [t])[:, 0]
@@ -266,7 +267,7 @@ def _uniform(
         if not judge.costs.allowed(grid).all():
             continue
         for d, b in judge.settings.batches(judge.workload, alive // grid.width):
-            if b % grid.e:
+            if b % grid.sample_parts:
                 continue
             most = min(len(begins), alive // (d * grid.width))
             m = judge.workload.global_batch // (d * b)
@@ -324,11 +325,15 @@ def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result
     node = int(np.bincount(instance.cluster.group_of[0][instance.cluster.alive]).max(initial=1))
     alive = len(instance.cluster.alive)
     s = judge.settings
-    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.c == 1]
+    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == g.c == 1]
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence)
-        recipe = [m for m in offered if m.zero == 1 and m.sequence_parallel == (grid.t > 1)]
+        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        recipe = [
+            m
+            for m in offered
+            if m.zero == 1 and m.sequence_parallel == (grid.t > 1) and not m.overlap
+        ]
         return recipe or offered
 
     layouts = ["inner"] if "inner" in s.layouts else s.layouts
@@ -342,7 +347,7 @@ def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
     grids = s.grids(instance.workload, len(instance.cluster.alive))
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence)
+        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
 
     return judge.run(_uniform(judge, grids, modes, s.layouts, full=False))
 
@@ -399,7 +404,7 @@ class _Walk:
 
     def modes(self, grid: Grid) -> Sequence[Mode]:
         s = self.judge.settings
-        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence)
+        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
 
     def random_plan(self) -> _Sketch | None:
         rng = self.rng
@@ -407,7 +412,7 @@ class _Walk:
             return None
         d, b = self.batches[int(rng.integers(len(self.batches)))]
         operators = self.judge.workload.num_operators
-        grids = [g for g in self.grids if g.width * d <= self.alive and b % g.e == 0]
+        grids = [g for g in self.grids if g.width * d <= self.alive and b % g.sample_parts == 0]
         if not grids:
             return None
         grid = grids[int(rng.integers(len(grids)))]
@@ -468,7 +473,7 @@ class _Walk:
         """The plan of a sketch, without gaps, or None if it is no plan of the space."""
         d = sketch.d
         total = sum(g.width for g, _ in sketch.configs)
-        if d * total > self.alive or any(sketch.b % g.e for g, _ in sketch.configs):
+        if d * total > self.alive or any(sketch.b % g.sample_parts for g, _ in sketch.configs):
             return None
         stages = []
         begin = place = 0

@@ -232,17 +232,20 @@ def side_profiles(network: Network, devices: Ints, starts: Ints, offsets: Ints, 
     return _side_batch(devices, starts, np.ascontiguousarray(offsets), w, *network)
 
 
-def families_of(devices: Ints, t: int, c: int, e: int) -> tuple[Ints, ...]:
-    """The five families of a stage's devices (d, w): tensor, context, expert, two syncs.
+def families_of(devices: Ints, x: int, y: int, z: int, c: int, e: int) -> tuple[Ints, ...]:
+    """The families of a stage's devices (d, w): X, Y, Z, context, expert, two syncs.
 
     Each is an int array (groups, members); see ``MODEL.md``, section 4.
     """
-    d = devices.shape[0]
+    d, t = devices.shape[0], x * y * z
+    box = devices.reshape(d, e, c, z, y, x)
     cube = devices.reshape(d, e, c, t)
     return (
-        cube.reshape(-1, t),
-        cube.transpose(0, 1, 3, 2).reshape(-1, c),
-        cube.transpose(0, 2, 3, 1).reshape(-1, e),
+        box.reshape(-1, x),
+        np.moveaxis(box, 4, -1).reshape(-1, y),
+        np.moveaxis(box, 3, -1).reshape(-1, z),
+        np.moveaxis(cube, 2, -1).reshape(-1, c),
+        np.moveaxis(cube, 1, -1).reshape(-1, e),
         cube.transpose(3, 0, 1, 2).reshape(t, -1),
         cube.transpose(1, 3, 0, 2).reshape(e * t, -1),
     )

@@ -3,8 +3,8 @@
 Implements ``MODEL.md``, sections 5 and 7. The dynamic program, the exact models, the evaluator and
 the baselines call it; the checker does not.
 
-Stages are priced in bulk. A *grid* is the degrees (t, c, e); a *mode* is (sequence_parallel, zero,
-recompute); a *block* is a set of operators, given by how many it has of each kind.
+Stages are priced in bulk. A *grid* is the degrees (x, y, z, c, e); a *mode* is (sequence_parallel,
+zero, recompute, overlap); a *block* is a set of operators, given by how many it has of each kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Blocks", "Grid", "Memory", "Mode", "StageCosts", "config_of"]
+__all__ = [
+    "FAMILIES", "Blocks", "Grid", "Memory", "Mode", "StageCosts", "config_of", "grid_of", "mode_of",
+]  # fmt: skip
+
+FAMILIES = ("x", "y", "z", "context", "expert", "dense", "sparse")
+"""Families of a stage (``MODEL.md``, section 4), in the order of their profiles."""
 
 _FIELDS = (
     "flops", "flops_attn", "bytes_full", "bytes_shard", "bytes_attn", "params", "params_expert",
@@ -38,20 +43,33 @@ _FIELDS = (
 
 
 class Grid(NamedTuple):
-    """Degrees of a stage: tensor, context, expert."""
+    """Degrees of a stage: the tensor decomposition (Gx, Gy, Gz), context, expert."""
 
-    t: int
+    x: int
+    y: int
+    z: int
     c: int
     e: int
+
+    @property
+    def t(self) -> int:
+        """Tensor-parallel degree."""
+        return self.x * self.y * self.z
 
     @property
     def width(self) -> int:
         """Devices of one replica."""
         return self.t * self.c * self.e
 
-    def sync_sizes(self, replicas: int) -> tuple[int, int, int, int, int]:
-        """Members of the tensor, context, expert, dense sync and expert sync groups."""
-        return self.t, self.c, self.e, replicas * self.c * self.e, replicas * self.c
+    @property
+    def sample_parts(self) -> int:
+        """Parts that the samples of a micro-batch are dealt in; must divide it."""
+        return self.e * self.z
+
+    def family_sizes(self, replicas: int) -> tuple[int, int, int, int, int, int, int]:
+        """Members of a group of each of the `FAMILIES`."""
+        x, y, z, c, e = self
+        return x, y, z, c, e, replicas * c * e, replicas * c
 
 
 class Mode(NamedTuple):
@@ -60,13 +78,23 @@ class Mode(NamedTuple):
     sequence_parallel: bool
     zero: int
     recompute: str
+    overlap: bool = False
 
 
 def config_of(grid: Grid, mode: Mode) -> StageConfig:
     """The stage configuration of a grid and a mode."""
-    return StageConfig(
-        (1, grid.t, 1), grid.c, grid.e, mode.sequence_parallel, mode.zero, mode.recompute
-    )
+    x, y, z, c, e = grid
+    return StageConfig((x, y, z), c, e, *mode)
+
+
+def grid_of(config: StageConfig) -> Grid:
+    """The grid of a stage configuration."""
+    return Grid(*config.tensor, config.context, config.expert)
+
+
+def mode_of(config: StageConfig) -> Mode:
+    """The mode of a stage configuration."""
+    return Mode(config.sequence_parallel, config.zero, config.recompute, config.overlap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +115,33 @@ class Blocks:
     cut_in: Floats
     cut_out: Floats
     shared: Floats
+
+
+class _Compute(NamedTuple):
+    """Seconds per micro-batch of one operator of each kind on a device type, each (K,).
+
+    `total` is forward, backward and what is repeated; `behind`, backward and what is repeated;
+    `product`, the products with weights of the forward pass.
+    """
+
+    total: Floats
+    forward: Floats
+    product: Floats
+    behind: Floats
+
+
+class _Reduces(NamedTuple):
+    """Seconds of the decomposition's communication of one operator of each kind, each (K,).
+
+    The reduces of a forward and of a backward pass, the part of the latter that overlaps, a gather
+    and a reduce-scatter of weights over Z.
+    """
+
+    forward: Floats
+    backward: Floats
+    hidden: Floats
+    gather: Floats
+    scatter: Floats
 
 
 class Memory(NamedTuple):
@@ -119,12 +174,14 @@ class StageCosts:
                 first.append(operator)
         self.kinds = tuple(first)
         self.kind_of = np.array([names[o.kind] for o in workload.operators], dtype=np.int64)
-        self._compute_cache: dict[tuple[Grid, bool, str, int, DeviceType], Floats] = {}
+        self._compute_cache: dict[tuple[Grid, bool, str, int, DeviceType], _Compute] = {}
         self._f = {f: np.array([getattr(o, f) for o in first], dtype=np.float64) for f in _FIELDS}
+        self._x_fwd = _padded([o.x_fwd for o in first])
+        self._x_bwd = _padded([o.x_bwd for o in first])
 
     def allowed(self, grid: Grid) -> NDArray[np.bool_]:
         """Which kinds can be split by a grid, (K,)."""
-        return np.array([o.allows(grid.t, grid.c, grid.e) for o in self.kinds], dtype=bool)
+        return np.array([o.allows(*grid) for o in self.kinds], dtype=bool)
 
     def expert_kinds(self) -> NDArray[np.bool_]:
         """Which kinds hold experts, (K,)."""
@@ -165,37 +222,45 @@ class StageCosts:
 
         Parameters
         ----------
-        profiles : float array (5, 5)
-            Profiles of the stage's families, in the order of `Grid.sync_sizes`.
+        profiles : float array (7, 5)
+            Profiles of the stage's families, in the order of `FAMILIES`.
         types : device types present in the stage
         """
         f, w = self._f, self.workload
-        t, c, e = grid
-        u = microbatch / (c * e)
-        tensor, context, expert, dense, sparse = grid.sync_sizes(replicas)
+        _, y, z, c, e = grid
+        t = grid.t
+        u = microbatch / (c * e * z)
+        *_, context, expert, dense, sparse = grid.family_sizes(replicas)
         params, params_expert = f["params"] / t, f["params_expert"] / (t * e)
         out = np.empty((len(self.kinds), len(modes)))
-        kv = f["cp_bytes"] * microbatch / (e * t)
-        gather_kv = all_gather(context, profiles[1], kv)
-        tp_size = f["tp_bytes"] * u
-        tp_ring = all_reduce(tensor, profiles[0], tp_size)
-        tp_split = 2 * all_gather(tensor, profiles[0], tp_size)
-        shard = all_gather(dense, profiles[3], w.bytes_gradient * params) + all_gather(
-            sparse, profiles[4], w.bytes_gradient * params_expert
+        kv = f["cp_bytes"] * microbatch / (e * z * y)
+        gather_kv = all_gather(context, profiles[3], kv)
+        shard = all_gather(dense, profiles[5], w.bytes_gradient * params) + all_gather(
+            sparse, profiles[6], w.bytes_gradient * params_expert
         )
-        gather = all_gather(dense, profiles[3], w.bytes_weight * params) + all_gather(
-            sparse, profiles[4], w.bytes_weight * params_expert
+        gather = all_gather(dense, profiles[5], w.bytes_weight * params) + all_gather(
+            sparse, profiles[6], w.bytes_weight * params_expert
         )
+        reduces = {
+            split: self._reduces(grid, microbatch, profiles, split)
+            for split in {mode.sequence_parallel for mode in modes}
+        }
         for column, mode in enumerate(modes):
             again = 1 if mode.recompute == "full" else 0
-            split = t if mode.sequence_parallel else 1
             seconds = np.zeros(len(self.kinds))
+            moved = reduces[mode.sequence_parallel]
             for device in types:
-                seconds = np.maximum(seconds, self._compute(grid, mode, microbatch, device))
-            tp = tp_split if mode.sequence_parallel else tp_ring
-            seconds = seconds + (f["tp_fwd"] * (1 + again) + f["tp_bwd"]) * tp
+                work = self._compute(grid, mode, microbatch, device)
+                each = work.total + _behind(moved, work) if mode.overlap else work.total
+                seconds = np.maximum(seconds, each)
+            if mode.overlap:
+                rest = moved.backward - moved.hidden
+            else:
+                rest = moved.backward + (2 * moved.gather + moved.scatter)
+            seconds = seconds + ((1 + again) * moved.forward + rest)
             seconds = seconds + (3 + again) * gather_kv
-            swap = all_to_all(expert, profiles[2], f["ep_bytes"] * u / split)
+            split = _outer_split(grid, mode)
+            swap = all_to_all(expert, profiles[4], f["ep_bytes"] * u / split)
             seconds = seconds + (4 + 2 * again) * swap
             if mode.zero >= 2:
                 seconds = seconds + shard
@@ -204,7 +269,26 @@ class StageCosts:
             out[:, column] = seconds
         return out
 
-    def _compute(self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType) -> Floats:
+    def _reduces(self, grid: Grid, microbatch: int, profiles: Floats, split: bool) -> _Reduces:
+        f, w = self._f, self.workload
+        x, y, z, c, e = grid
+        u = microbatch / (c * e * z)
+        size = f["tp_bytes"] * u / x
+        each = 2 * all_gather(y, profiles[1], size) if split else all_reduce(y, profiles[1], size)
+        forward, backward = f["tp_fwd"] * each, f["tp_bwd"] * each
+        if x > 1:
+            forward = forward + all_reduce(x, profiles[0], self._x_fwd * u / y).sum(axis=1)
+            backward = backward + all_reduce(x, profiles[0], self._x_bwd * u / y).sum(axis=1)
+        weights = f["params"] / (x * y) + f["params_expert"] / (x * y * e)
+        return _Reduces(
+            forward,
+            backward,
+            backward / 2 if split else backward,
+            all_gather(z, profiles[2], w.bytes_weight * weights),
+            all_gather(z, profiles[2], w.bytes_gradient * weights),
+        )
+
+    def _compute(self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType) -> _Compute:
         key = (grid, mode.sequence_parallel, mode.recompute, microbatch, device)
         if key not in self._compute_cache:
             self._compute_cache[key] = self._compute_afresh(grid, mode, microbatch, device)
@@ -212,26 +296,26 @@ class StageCosts:
 
     def _compute_afresh(
         self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType
-    ) -> Floats:
+    ) -> _Compute:
         f, w = self._f, self.workload
-        t, c, e = grid
-        u = microbatch / (c * e)
-        split = t if mode.sequence_parallel else 1
+        x, y, z, c, e = grid
+        u = microbatch / (c * e * z)
+        split = _outer_split(grid, mode)
         speed = device.peak * device.efficiency
 
         def product(work: Floats) -> Floats:
             return np.where(work > 0, (work + device.half_flops) / speed, 0.0)
 
-        weights = w.bytes_weight * (f["params"] / t + f["params_expert"] / (t * e))
+        weights = w.bytes_weight * (f["params"] / (x * y) + f["params_expert"] / (x * y * e))
         gemm = np.where(
             f["flops"] > 0,
-            np.maximum(product(f["flops"] * u / t), weights / device.memory_bandwidth),
+            np.maximum(product(f["flops"] * u / (x * y)), weights / device.memory_bandwidth),
             0.0,
         )
         attention = (
-            product(f["flops_attn"] * u / t) + f["bytes_attn"] * u / t / device.memory_bandwidth
+            product(f["flops_attn"] * u / y) + f["bytes_attn"] * u / y / device.memory_bandwidth
         )
-        moved = u * (f["bytes_full"] / split + f["bytes_shard"] / t)
+        moved = u * (f["bytes_full"] / split + f["bytes_shard"] / y)
         forward = gemm + attention + moved / device.memory_bandwidth
         backward = 2 * forward
         for index, operator in enumerate(self.kinds):
@@ -240,11 +324,13 @@ class StageCosts:
                 forward[index] = operator.time_fwd[device.name] * each
                 backward[index] = operator.time_bwd[device.name] * each
                 attention[index] = 0.0
+                gemm[index] = backward[index] / 2
         if mode.recompute == "full":
-            return 2 * forward + backward
+            return _Compute(2 * forward + backward, forward, gemm, backward + forward)
         if mode.recompute == "selective":
-            return forward + backward + attention
-        return forward + backward
+            total = forward + backward + attention
+            return _Compute(total, forward, gemm, backward + attention)
+        return _Compute(forward + backward, forward, gemm, backward)
 
     def _sums(self, blocks: Blocks, field: str) -> Floats:
         return blocks.counts @ self._f[field]
@@ -268,8 +354,8 @@ class StageCosts:
         """Seconds of gradient synchronisation and optimizer step; (R, M)."""
         w = self.workload
         dense, sparse = self._parameters(blocks, grid)
-        *_, size, size_expert = grid.sync_sizes(replicas)
-        rows = ((dense, size, profiles[3]), (sparse, size_expert, profiles[4]))
+        *_, size, size_expert = grid.family_sizes(replicas)
+        rows = ((dense, size, profiles[5]), (sparse, size_expert, profiles[6]))
         slowest = min(device.memory_bandwidth for device in types)
         per_parameter = 2 * w.bytes_optimizer + w.bytes_gradient + w.bytes_weight
         by_zero: dict[int, Floats] = {}
@@ -295,19 +381,20 @@ class StageCosts:
     ) -> Memory:
         """Bytes that a device of each block needs, by mode."""
         f, w = self._f, self.workload
-        t, c, e = grid
-        u = microbatch / (c * e)
+        x, y, z, c, e = grid
+        u = microbatch / (c * e * z)
         dense, sparse = self._parameters(blocks, grid)
-        *_, size, size_expert = grid.sync_sizes(replicas)
+        *_, size, size_expert = grid.family_sizes(replicas)
         fixed = np.zeros((len(dense), len(modes)))
         stored = np.zeros_like(fixed)
         full, shard, attn, kept, logits = (
             self._sums(blocks, name)
             for name in ("act_full", "act_shard", "act_attn", "act_input", "logits_bytes")
         )
-        gathered = self._largest(blocks, f["params"] / t + f["params_expert"] / (t * e))
+        weights = f["params"] / (x * y) + f["params_expert"] / (x * y * e)
+        gathered = self._largest(blocks, weights)
         for column, mode in enumerate(modes):
-            split = t if mode.sequence_parallel else 1
+            split = _outer_split(grid, mode)
             states = np.zeros(len(dense))
             for size_each, from_stage in (
                 (w.bytes_weight, 3), (w.bytes_gradient, 2), (w.bytes_optimizer, 1),
@@ -318,26 +405,60 @@ class StageCosts:
                 )
             working = np.zeros(len(dense))
             if mode.recompute == "none":
-                stored[:, column] = u * (full / split + shard / t + attn / t)
+                stored[:, column] = u * (full / split + shard / y + attn / y)
             elif mode.recompute == "selective":
-                stored[:, column] = u * (full / split + shard / t)
-                working = u * self._largest(blocks, f["act_attn"] / t)
+                stored[:, column] = u * (full / split + shard / y)
+                working = u * self._largest(blocks, f["act_attn"] / y)
             else:
                 stored[:, column] = u * kept / split
-                each = f["act_full"] / split + f["act_shard"] / t + f["act_attn"] / t
+                each = f["act_full"] / split + f["act_shard"] / y + f["act_attn"] / y
                 working = u * self._largest(blocks, each)
-            buffers = 2 * u * (blocks.cut_in + blocks.cut_out) / split + 2 * u * logits / t
-            if mode.zero == 3:
+            buffers = 2 * u * (blocks.cut_in + blocks.cut_out) / split + 2 * u * logits / y
+            if mode.zero == 3 or z > 1:
                 buffers = buffers + 2 * w.bytes_weight * gathered
+            if z > 1:
+                buffers = buffers + w.bytes_gradient * gathered
             fixed[:, column] = states + working + buffers
         return Memory(fixed, stored)
 
     def modes(
-        self, grid: Grid, zero: Sequence[int], recompute: Sequence[str], sequence: Sequence[bool]
+        self,
+        grid: Grid,
+        zero: Sequence[int],
+        recompute: Sequence[str],
+        sequence: Sequence[bool],
+        overlap: Sequence[bool] = (False,),
     ) -> tuple[Mode, ...]:
-        """The modes offered to a grid: sequence parallelism needs a tensor degree above 1."""
+        """The modes offered to a grid.
+
+        Sequence parallelism needs Gy > 1 and Gx = 1, overlap a tensor degree above 1; grids without
+        are always off.
+        """
         unknown = [r for r in recompute if r not in RECOMPUTE]
         if unknown:
             raise ValueError(f"unknown recompute mode {unknown[0]!r}")
-        splits = [s for s in sequence if grid.t > 1 or not s] or [False]
-        return tuple(Mode(s, z, r) for s in splits for z in zero for r in recompute)
+        splits = [s for s in sequence if (grid.y > 1 and grid.x == 1) or not s] or [False]
+        hides = [o for o in overlap if grid.t > 1 or not o] or [False]
+        return tuple(
+            Mode(s, z, r, o) for s in splits for z in zero for r in recompute for o in hides
+        )
+
+
+def _padded(rows: Sequence[tuple[float, ...]]) -> Floats:
+    """Rows of unequal length, filled with zeros."""
+    out = np.zeros((len(rows), max(map(len, rows))))
+    for index, row in enumerate(rows):
+        out[index, : len(row)] = row
+    return out
+
+
+def _outer_split(grid: Grid, mode: Mode) -> int:
+    """In how many parts the tensor ranks hold what lies outside the tensor-parallel region."""
+    return grid.x * (grid.y if mode.sequence_parallel else 1)
+
+
+def _behind(moved: _Reduces, work: _Compute) -> Floats:
+    """What of the communication that overlaps still shows."""
+    ahead = np.maximum(0.0, moved.gather - work.forward)
+    stream = moved.gather + moved.scatter + moved.hidden - work.behind
+    return ahead + np.maximum(np.maximum(0.0, moved.hidden - work.product), stream)

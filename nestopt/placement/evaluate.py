@@ -14,7 +14,7 @@ from nestopt.placement.comm import (
     lca_level,
     side_profiles,
 )
-from nestopt.placement.cost import Grid, Mode, StageCosts
+from nestopt.placement.cost import StageCosts, grid_of, mode_of
 from nestopt.placement.plan import in_flight
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def evaluate(
     sides = []
     for q, stage in enumerate(plan.stages):
         config = stage.config
-        grid = Grid(config.t, config.context, config.expert)
-        mode = Mode(config.sequence_parallel, config.zero, config.recompute)
+        grid, mode = grid_of(config), mode_of(config)
         devices = np.asarray(stage.devices, dtype=np.int64)
         profiles = np.concatenate(
             [family_profiles(network, line, start, f) for f in families_of(devices, *grid)]

@@ -23,13 +23,16 @@ class StageConfig:
     Attributes
     ----------
     tensor : (int, int, int)
-        (Gx, Gy, Gz); Megatron's one-dimensional tensor parallelism of degree t is (1, t, 1).
+        (Gx, Gy, Gz), AxoNN's decomposition; Megatron's one-dimensional tensor parallelism of degree
+        t is (1, t, 1).
     context, expert : int
     sequence_parallel : bool
     zero : int
         ZeRO stage 0 to 3.
     recompute : str
         ``none``, ``selective`` or ``full``.
+    overlap : bool
+        Whether the decomposition's communication runs behind computation where it can.
     """
 
     tensor: tuple[int, int, int] = (1, 1, 1)
@@ -38,10 +41,11 @@ class StageConfig:
     sequence_parallel: bool = False
     zero: int = 0
     recompute: str = "none"
+    overlap: bool = False
 
     @property
     def t(self) -> int:
-        """Tensor-parallel degree."""
+        """Tensor-parallel degree, Gx Gy Gz."""
         return self.tensor[0] * self.tensor[1] * self.tensor[2]
 
     @property
@@ -58,17 +62,21 @@ class StageConfig:
             "sequence_parallel": self.sequence_parallel,
             "zero": self.zero,
             "recompute": self.recompute,
+            "overlap": self.overlap,
         }
 
     def label(self) -> str:
-        """A short name: ``t8 sp z1 selective``."""
-        parts = [f"t{self.t}"]
+        """A short name: ``t8 sp z1 selective``, or ``t2x4x1 ov z1`` for Gx = 2 and Gy = 4."""
+        x, y, z = self.tensor
+        parts = [f"t{y}" if x == z == 1 else f"t{x}x{y}x{z}"]
         if self.context > 1:
             parts.append(f"c{self.context}")
         if self.expert > 1:
             parts.append(f"e{self.expert}")
         if self.sequence_parallel:
             parts.append("sp")
+        if self.overlap:
+            parts.append("ov")
         parts.append(f"z{self.zero}")
         if self.recompute != "none":
             parts.append(self.recompute)
@@ -141,6 +149,7 @@ class Plan:
                         config.sequence_parallel,
                         config.zero,
                         config.recompute,
+                        config.overlap,
                     ),
                     np.array(entry.devices, dtype=np.int64),
                 )

@@ -21,7 +21,7 @@ __all__ = ["SPACE_SETTINGS", "SpaceSettings", "divisors"]
 
 SPACE_SETTINGS = (
     "tensor", "context", "expert", "zero", "recompute", "sequence", "microbatch", "replicas",
-    "layout", "schedule", "chunks", "uniform",
+    "layout", "schedule", "chunks", "uniform", "decomposition", "overlap",
 )  # fmt: skip
 """The ``--set`` keys that describe the space."""
 
@@ -58,6 +58,11 @@ class SpaceSettings:
         Virtual stages of ``interleaved``.
     uniform : bool
         One configuration for all stages.
+    decomposition : str
+        ``megatron``: a tensor degree t is (1, t, 1); ``4d``: every (Gx, Gy, Gz) of product t.
+    overlap : tuple of bool
+        Overlap of the decomposition's communication off, on or both (stages without tensor
+        parallelism are always off). By default off for ``megatron`` and both for ``4d``.
     """
 
     tensor: tuple[int, ...] | None = None
@@ -72,6 +77,8 @@ class SpaceSettings:
     schedule: str = "1f1b"
     chunks: int = 1
     uniform: bool = False
+    decomposition: str = "megatron"
+    overlap: tuple[bool, ...] = (False,)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> SpaceSettings:
@@ -93,6 +100,14 @@ class SpaceSettings:
         if "sequence" in settings:
             numbers = _integers("sequence", settings["sequence"], low=0, high=1)
             values["sequence"] = tuple(bool(x) for x in numbers)
+        if "decomposition" in settings:
+            schemes = ("megatron", "4d")
+            (word,) = _words("decomposition", settings["decomposition"], schemes, single=True)
+            values["decomposition"] = word
+            values["overlap"] = (False,) if word == "megatron" else (False, True)
+        if "overlap" in settings:
+            numbers = _integers("overlap", settings["overlap"], low=0, high=1)
+            values["overlap"] = tuple(bool(x) for x in numbers)
         if "layout" in settings:
             values["layouts"] = _words("layout", settings["layout"], ("inner", "outer"))
         if "uniform" in settings:
@@ -111,18 +126,28 @@ class SpaceSettings:
         return cls(**values)  # type: ignore[arg-type]
 
     def grids(self, workload: Workload, devices: int) -> list[Grid]:
-        """The grids (t, c, e) that suit at least one operator and `devices` devices."""
+        """The grids that suit at least one operator and `devices` devices."""
         experts = max((o.experts for o in workload.operators), default=0)
         found = []
-        for t in self.tensor or _powers(16):
+        for x, y, z in self.tensors():
             for c in self.context:
                 for e in self.expert or _powers(max(1, min(experts, 64))):
-                    fits = t * c * e <= devices
-                    if fits and any(
-                        o.allows(t, c, e) and (e == 1 or o.experts) for o in workload.operators
+                    grid = Grid(x, y, z, c, e)
+                    if grid.width <= devices and any(
+                        o.allows(*grid) and (e == 1 or o.experts) for o in workload.operators
                     ):
-                        found.append(Grid(t, c, e))
-        return sorted(set(found), key=lambda g: (g.width, g))
+                        found.append(grid)
+        return sorted(set(found), key=lambda g: (g.width, g.t, g))
+
+    def tensors(self) -> list[tuple[int, int, int]]:
+        """The tensor decompositions (Gx, Gy, Gz) offered, Megatron's first of each degree."""
+        found = []
+        for t in self.tensor or _powers(16):
+            found.append((1, t, 1))
+            if self.decomposition == "4d":
+                splits = ((x, y, t // x // y) for x in divisors(t) for y in divisors(t // x))
+                found += [split for split in splits if split != (1, t, 1)]
+        return found
 
     def batches(self, workload: Workload, devices: int) -> list[tuple[int, int]]:
         """Pairs (replicas, micro-batch) that divide the global batch, replicas ascending."""

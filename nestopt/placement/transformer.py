@@ -124,12 +124,16 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
         mlp_flops = 2 * s * (visited * each + h * model.experts)
         inner = visited * width
         tensor.append(width)
+        # Routed tokens, the tokens of shared experts, and the router's scores.
+        widths = [model.top_k * width, model.shared_experts * width]
+        scored = model.experts
     else:
         dense_mlp = matrices * h * model.inner
         expert_params = 0
         mlp_flops = 2 * s * dense_mlp
         inner = model.inner
         tensor.append(model.inner)
+        widths, scored = [model.inner], 0
         if model.biases:
             biases += model.inner + h
     inner_act = inner * (matrices - 1)
@@ -163,7 +167,14 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
         tp_bwd=2,
         cp_bytes=_HALF * s * 2 * kv,
         ep_bytes=_HALF * s * h * model.top_k if sparse else 0,
+        # Ordinary products: queries, keys and values together; gate and up (or the only first
+        # feed-forward matrix). Transposed: attention's output and the last feed-forward matrix.
+        x_fwd=tuple(
+            _HALF * s * n for n in (q + 2 * kv, *((matrices - 1) * n for n in widths), scored) if n
+        ),
+        x_bwd=tuple(_HALF * s * n for n in (q, *widths) if n),
         tensor_divides=tuple(sorted(set(tensor))),
+        x_divides=(h,),
         context_divides=s,
         experts=model.experts if sparse else 0,
     )
@@ -200,6 +211,7 @@ def expand(
         tp_bytes=_HALF * s * h,
         tp_fwd=1,
         tensor_divides=(vocabulary,),
+        x_divides=(h,),
         context_divides=s,
     )
     head = Operator(
@@ -213,7 +225,9 @@ def expand(
         tp_bytes=_HALF * s * h,
         tp_bwd=1,
         logits_bytes=_SINGLE * s * vocabulary,
+        x_fwd=(_HALF * s * vocabulary,),
         tensor_divides=(vocabulary,),
+        x_divides=(h,),
         context_divides=s,
     )
     dense = _block(model, sparse=False)

@@ -122,10 +122,12 @@ def _least_needs(
     alone = Blocks(np.eye(kinds, dtype=np.int64), zero, zero, zero)
     least = np.full(kinds, math.inf)
     for grid in settings.grids(workload, devices):
-        modes = costs.modes(grid, settings.zero, settings.recompute, settings.sequence)
+        modes = costs.modes(
+            grid, settings.zero, settings.recompute, settings.sequence, settings.overlap
+        )
         allowed = costs.allowed(grid)
         for d, b in settings.batches(workload, devices // grid.width):
-            if b % grid.e:
+            if b % grid.sample_parts:
                 continue
             memory = costs.memory(alone, grid, modes, b, d)
             need = (memory.fixed + memory.stored).min(axis=1)

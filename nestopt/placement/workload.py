@@ -47,7 +47,10 @@ class Operator:
     cp_bytes: float = 0.0
     ep_bytes: float = 0.0
     logits_bytes: float = 0.0
+    x_fwd: tuple[float, ...] = ()
+    x_bwd: tuple[float, ...] = ()
     tensor_divides: tuple[int, ...] = ()
+    x_divides: tuple[int, ...] = ()
     context_divides: int = 0
     experts: int = 0
     time_fwd: Mapping[str, float] = field(default_factory=dict)
@@ -70,11 +73,13 @@ class Operator:
             for value in (getattr(self, f.name),)
         )
 
-    def allows(self, tensor: int, context: int, expert: int) -> bool:
-        """Whether the operator can be split to these degrees."""
+    def allows(self, x: int, y: int, z: int, context: int, expert: int) -> bool:
+        """Whether the operator can be split to these degrees (``MODEL.md``, section 4)."""
         return (
-            all(value % tensor == 0 for value in self.tensor_divides)
-            and (tensor == 1 or bool(self.tensor_divides))
+            all(value % y == 0 for value in self.tensor_divides)
+            and (x * y * z == 1 or bool(self.tensor_divides))
+            and all(value % x == 0 for value in self.x_divides)
+            and (x == 1 or bool(self.x_divides))
             and (context == 1 or (self.context_divides > 0 and self.context_divides % context == 0))
             and (self.experts == 0 or self.experts % expert == 0)
         )
@@ -252,7 +257,8 @@ class Workload:
             for entry in model.operators:
                 values = entry.model_dump()
                 values["kind"] = values["kind"] or ""
-                values["tensor_divides"] = tuple(values["tensor_divides"])
+                for name in ("x_fwd", "x_bwd", "tensor_divides", "x_divides"):
+                    values[name] = tuple(values[name])
                 operators.append(Operator(**values))
             return cls(
                 model.name,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from nestopt.placement.cluster import Cluster
     from nestopt.placement.space import SpaceSettings
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.workload import Operator, Workload
 
     Rows = list[list[int]]
 
@@ -142,15 +142,34 @@ def _configs(
 ) -> list[StageConfig]:
     operators = [workload.operators[i] for i in part]
     found = []
-    for t, c, e in settings.grids(workload, most):
-        if b % e or not all(o.allows(t, c, e) for o in operators):
+    for x, y, z, c, e in settings.grids(workload, most):
+        if b % (e * z) or not all(_admits(o, x, y, z, c, e) for o in operators):
             continue
         if e > 1 and not any(o.experts for o in operators):
             continue
-        splits = [s for s in settings.sequence if t > 1 or not s] or [False]
-        for sp, zero, recompute in product(splits, settings.zero, settings.recompute):
-            found.append(StageConfig((1, t, 1), c, e, sp, zero, recompute))
+        splits = [s for s in settings.sequence if (y > 1 and x == 1) or not s] or [False]
+        hides = [o for o in settings.overlap if x * y * z > 1 or not o] or [False]
+        for sp, zero, recompute, overlap in product(
+            splits, settings.zero, settings.recompute, hides
+        ):
+            found.append(StageConfig((x, y, z), c, e, sp, zero, recompute, overlap))
     return found
+
+
+def _admits(o: Operator, x: int, y: int, z: int, c: int, e: int) -> bool:
+    """Whether an operator can be split to these degrees (``MODEL.md``, section 4)."""
+    if x * y * z > 1 and not o.tensor_divides:
+        return False
+    if x > 1 and not o.x_divides:
+        return False
+    if c > 1 and not o.context_divides:
+        return False
+    return (
+        all(value % y == 0 for value in o.tensor_divides)
+        and all(value % x == 0 for value in o.x_divides)
+        and o.context_divides % c == 0
+        and o.experts % e == 0
+    )
 
 
 def _runs(lengths: Sequence[int], line: int) -> Iterator[list[int]]:

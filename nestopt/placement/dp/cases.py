@@ -96,7 +96,7 @@ def all_cases(search: Search) -> list[Case]:
     s = search.settings
     alive = len(search.line.devices)
     grids = s.grids(search.costs.workload, alive)
-    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence) for g in grids]
+    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap) for g in grids]
     choices = [(tuple(grids), tuple(modes))]
     if s.uniform:
         choices = [((g,), ((m,),)) for g, row in zip(grids, modes, strict=True) for m in row]
@@ -117,7 +117,7 @@ def _case(
     fitting = [
         (g, m)
         for g, m in zip(grids, modes, strict=True)
-        if g.width * batch.replicas <= alive and batch.microbatch % g.e == 0
+        if g.width * batch.replicas <= alive and batch.microbatch % g.sample_parts == 0
     ]
     if not fitting:
         return None

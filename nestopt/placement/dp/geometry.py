@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from nestopt.placement.comm import families_of, family_profiles, side_profiles
+from nestopt.placement.comm import PROFILE, families_of, family_profiles, side_profiles
+from nestopt.placement.cost import FAMILIES
 from nestopt.placement.dp.tables import PlaceClass
 
 if TYPE_CHECKING:
@@ -147,13 +148,10 @@ def place_stages(
         starts = np.arange(distinct, dtype=np.int64)
         base = np.arange(replicas, dtype=np.int64)[:, None] * stride[g]
         offsets = base + np.arange(grid.width, dtype=np.int64)
-        profiles = np.stack(
-            [
-                family_profiles(line.network, line.devices, starts, family)
-                for family in families_of(offsets, *grid)
-            ],
-            axis=1,
-        )
+        profiles = np.zeros((distinct, len(FAMILIES), PROFILE))
+        for index, family in enumerate(families_of(offsets, *grid)):
+            if family.shape[1] > 1:
+                profiles[:, index] = family_profiles(line.network, line.devices, starts, family)
         sides = side_profiles(line.network, line.devices, starts, offsets.ravel(), grid.width)
         masks = _type_masks(line, starts, base[:, 0], grid.width)
         rows = np.concatenate([profiles.reshape(distinct, -1), masks[:, None]], axis=1)

@@ -1,16 +1,18 @@
 """Position-free relaxation: what a stage costs at best, wherever its devices are.
 
-Valid for the general space. For a grid whose tensor groups each stay inside a group of level
-``tau`` (but not all inside lower ones), every place that holds one of them holds ``t`` members of
-``t`` different synchronisation groups; when such a group is too large for a group of the level,
-all ``t`` cross its uplink. So each ``tau`` is a class with its own best-case profiles, and a stage
-costs at least the least over the classes and over the device types.
+Valid for the general space. Let each X group stay inside a group of level ``tau_x`` (but not all
+inside lower ones), and likewise Y and Z. From level ``tau_x`` upwards a place that holds one rank
+holds its whole X group, so ``x`` members of ``x`` different groups of every other family; when
+such a group is too large for a group of the level, all ``x`` cross its uplink. So each
+``(tau_x, tau_y, tau_z)`` is a class with its own best-case profiles, and a stage costs at least the
+least over the classes and over the device types.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -78,19 +80,19 @@ class Best:
 class _Family(NamedTuple):
     """What is known of a family's groups of `n`, wherever they are.
 
-    `together` groups have a member wherever one of them has, from level `within` upwards; below
-    level `apart` no place holds more than `cap` members of one group.
+    For each `(level, count)` in `together`: from that level upwards so many groups have a member
+    wherever one of them has (for several, their product). Below level `apart` no place holds more
+    than `cap` members of one group.
     """
 
     n: int
-    together: int
-    within: int
+    together: tuple[tuple[int, int], ...]
     apart: int
     cap: int
 
     def share(self, level: int) -> int:
         """How many groups have a member wherever one has."""
-        return self.together if level >= self.within else 1
+        return math.prod(count for within, count in self.together if level >= within)
 
     def most(self, best: Best, level: int) -> int:
         """The most members of one group in a place of a level."""
@@ -135,7 +137,7 @@ def _profile(best: Best, family: _Family, span: int) -> Floats:
 def relaxed_classes(
     cluster: Cluster, best: Best, grids: Sequence[Grid], replicas: int, apart: int = 0
 ) -> list[PlaceClass]:
-    """Best-case classes of all grids: one for each level that the tensor groups may span.
+    """Best-case classes of all grids: for the levels that X, Y and Z may span.
 
     Parameters
     ----------
@@ -150,21 +152,43 @@ def relaxed_classes(
         lowest = best.level_for(grid.t)
         if lowest < 0 or best.most[-1] < grid.width * replicas:
             continue
-        sizes = grid.sync_sizes(replicas)
-        caps = (*sizes[:3], grid.c * grid.e, grid.c)
-        for tau in range(lowest, levels if grid.t > 1 else lowest + 1):
-            rows = []
-            for index, n in enumerate(sizes):
-                family = _Family(n, grid.t if index else 1, tau, apart, caps[index])
-                span = family.span(best) if index else tau
-                if span < 0:
-                    break
-                rows.append(_profile(best, family, span))
-            if len(rows) < len(sizes):
-                continue
-            profiles = np.stack(rows)
+        axes = grid[:3]
+        ranges = [range(best.level_for(n), levels) if n > 1 else range(1) for n in axes]
+        found = []
+        for taus in product(*ranges):
+            # Three families inside lower places would keep the whole tensor group there.
+            if max(taus) >= lowest or grid.t == 1:
+                profiles = _best_profiles(best, grid, replicas, taus, apart)
+                found += [] if profiles is None else [profiles]
+        for profiles in _least_profiles(found):
             classes += [PlaceClass(g, profiles, (cluster.types[y],)) for y in present]
     return classes
+
+
+def _best_profiles(
+    best: Best, grid: Grid, replicas: int, taus: tuple[int, ...], apart: int
+) -> Floats | None:
+    """Least profiles of a grid's families when X, Y and Z span these levels; None if impossible."""
+    sizes = grid.family_sizes(replicas)
+    caps = (*sizes[:5], grid.c * grid.e, grid.c)
+    rows = []
+    for index, n in enumerate(sizes):
+        together = tuple((taus[a], sizes[a]) for a in range(3) if a != index)
+        family = _Family(n, together, apart, caps[index])
+        span = family.span(best)
+        if span < 0 or (index < 3 and n > 1 and span > taus[index]):
+            return None
+        rows.append(_profile(best, family, taus[index] if index < 3 else span))
+    return np.stack(rows)
+
+
+def _least_profiles(found: list[Floats]) -> list[Floats]:
+    """Those that no other one is at most as large as in every entry, the first of equal ones."""
+    kept: list[Floats] = []
+    for profiles in found:
+        if not any((other <= profiles).all() for other in kept):
+            kept = [other for other in kept if not (profiles <= other).all()] + [profiles]
+    return kept
 
 
 def best_sides(best: Best, grids: Sequence[Grid], replicas: int) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.comm import PROFILE
-from nestopt.placement.cost import config_of
+from nestopt.placement.cost import FAMILIES, config_of
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
@@ -142,7 +142,7 @@ class Search:
         merged = merge_classes(entries, classes, len(grids), len(self.lattice.blocks.cut_in))
         alpha, beta = best_sides(self.best, grids, batch.replicas)
         first = {c.grid: c for c in reversed(classes)}
-        empty = np.zeros((5, PROFILE))
+        empty = np.zeros((len(FAMILIES), PROFILE))
         named = [first.get(g, PlaceClass(g, empty, ())) for g in range(len(grids))]
         geometry = relaxed_places(grids, named, units, alpha, beta)
         return self._bounded(

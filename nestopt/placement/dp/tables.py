@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 class PlaceClass(NamedTuple):
-    """A class of places of one grid: profiles (5, 5) and the device types present."""
+    """A class of places of one grid: profiles (families, 5) and the device types present."""
 
     grid: int
     profiles: Floats
@@ -177,7 +177,7 @@ def build_entries(
         allowed: NDArray[np.bool_] = np.asarray(forbidden.sum(axis=1) == 0)
         if grid.e > 1:
             allowed &= (blocks.counts[:, experts] > 0).any(axis=1)
-        if b % grid.e:
+        if b % grid.sample_parts:
             allowed[:] = False
         if divisible is not None:
             allowed &= divisible
