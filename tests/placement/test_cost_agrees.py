@@ -12,10 +12,13 @@ from nestopt.placement.evaluate import evaluate, reported
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 
 
+@pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize("block", range(10))
-def test_evaluator_and_checker_price_alike(block):
+def test_evaluator_and_checker_price_alike(block, decomposed):
     for seed in range(200 * block, 200 * block + 200):
-        workload, cluster, plan = random_case(np.random.default_rng(seed), SCHEDULES)
+        workload, cluster, plan = random_case(
+            np.random.default_rng(seed), SCHEDULES, decomposed=decomposed
+        )
         ours, theirs = evaluate(workload, cluster, plan), price(workload, cluster, plan)
         for name, figures, others in (
             ("seconds", ours.seconds, [s.seconds for s in theirs.stages]),
@@ -26,7 +29,7 @@ def test_evaluator_and_checker_price_alike(block):
             ("bottleneck", ours.bottleneck, theirs.bottleneck),
         ):
             np.testing.assert_allclose(
-                figures, others, rtol=1e-9, atol=0, err_msg=f"{name} of seed {seed}"
+                figures, others, rtol=1e-12, atol=0, err_msg=f"{name} of seed {seed}"
             )
         assert ours.fits == all(s.memory <= s.usable for s in theirs.stages)
         assert ours.objective("bottleneck") == ours.bottleneck
