@@ -314,9 +314,10 @@ class ScenarioData:
 
     def rank_order(self, choice: GridChoice, *, replicas: bool) -> list[tuple[int, int]]:
         """Pairs of roles whose ranks (or replicas) may be swapped: one order is enough."""
-        t, c, e = choice.grid
+        x, y, z, c, e = choice.grid
+        t = choice.grid.t
         pairs = []
-        for count, step in ((t, 1), (c, t), (e, t * c)):
+        for count, step in ((x, 1), (y, x), (z, x * y), (c, t), (e, t * c)):
             pairs += [(k * step, (k + 1) * step) for k in range(count - 1)]
         if replicas:
             w = choice.grid.width
