@@ -58,7 +58,7 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         return schedule_result(instance, options, "lns", begin, None, infeasible=separation.message)
     iterations = _number(options, "iterations", 1000)
     effort = _number(options, "effort", 2)
-    bound = best_bound(instance, time_limit=min(10.0, options.time_limit / 4))
+    bound = best_bound(instance, time_limit=options.time_limit / 4)
     start = starting_schedule(instance, options, int(bound["value"]), options.time_limit / 4)
     deadline = begin + options.time_limit
     search = _Search(instance, start, int(bound["value"]), options, begin, deadline)

@@ -68,7 +68,7 @@ def starting_schedule(
     target : int
         Picoseconds; the greedy search stops when it gets there.
     seconds : float
-        Time for the greedy search, which takes no more than 10.
+        Wall-clock time for the greedy search.
     """
     from nestopt.collective.check import check_schedule
     from nestopt.collective.greedy import synthesize
@@ -80,7 +80,7 @@ def starting_schedule(
             raise UsageError("the warm start holds no solution")
         found = load_solution(options.warm_start.solution)
     else:
-        chosen = replace(options, set={}, time_limit=min(seconds, 10.0))
+        chosen = replace(options, set={}, time_limit=seconds)
         found = synthesize(instance, chosen, target=target).schedule
     if isinstance(found, StepSchedule):
         found = found.to_schedule(instance.topology)
@@ -152,7 +152,7 @@ class _Solver:
         bound: dict[str, Any] = {"name": "none", "value": 0}
         bound["witness"] = {"kind": "trivial", "value": 0}
         if self.choice("bound") == "best":
-            bound = best_bound(instance, time_limit=min(10.0, max(0.1, self.left() / 4)))
+            bound = best_bound(instance, time_limit=max(0.1, self.left() / 4))
         schedule = self._incumbent(int(bound["value"]))
         self.stats["incumbent_ps"] = None if schedule is None else schedule.makespan_ps
         self.stats["combinatorial_bound"] = {"name": bound["name"], "value": bound["value"]}

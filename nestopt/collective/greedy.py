@@ -58,12 +58,12 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         return schedule_result(
             instance, options, "greedy", begin, None, infeasible=separation.message
         )
-    bound = _bound(instance)
+    bound = _bound(instance, options.time_limit)
     synthesis = synthesize(instance, options, target=bound["value"], begin=begin)
     return schedule_result(instance, options, "greedy", begin, synthesis, bound=bound)
 
 
-def _bound(instance: CollectiveInstance) -> dict[str, Any]:
+def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
     """A lower bound: the quick one, and better ones where they are quick too."""
     bound = quick_bound(instance)
     nodes = instance.topology.num_nodes
@@ -71,7 +71,8 @@ def _bound(instance: CollectiveInstance) -> dict[str, Any]:
     if nodes <= STRONG_BOUND_NODES or (routed and nodes <= ROUTED_BOUND_NODES):
         from nestopt.collective.bounds import best_bound
 
-        strong = best_bound(instance, time_limit=2.0 if nodes <= STRONG_BOUND_NODES else 10.0)
+        effort = 2.0 if nodes <= STRONG_BOUND_NODES else 10.0
+        strong = best_bound(instance, effort=effort, time_limit=time_limit)
         bound = strong if strong["value"] > bound["value"] else bound
     return bound
 

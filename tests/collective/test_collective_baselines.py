@@ -49,7 +49,7 @@ def test_every_pattern_gives_a_valid_schedule(name: str, network: str) -> None:
         problem = instance(network, pattern, chunks_per_npu=2)
         schedule = baseline_schedule(problem, name)
         check_schedule(problem, schedule)
-        assert schedule.makespan_ps >= best_bound(problem, time_limit=1.0)["value"]
+        assert schedule.makespan_ps >= best_bound(problem, effort=1.0)["value"]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -1,7 +1,11 @@
-"""The gap of greedy to the exact optimum on small networks with unequal links."""
+"""The gap of greedy to the exact optimum on small networks with unequal links.
+
+``pytest -m slow -s tests/collective/test_collective_gap.py`` prints the distribution.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,13 +13,18 @@ import pytest
 from collective_cases import instance, random_topology, verified
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nestopt.collective.problem import CollectiveInstance
+
+BLOCKS, BLOCK = 20, 500
+MEAN_GAP, WORST_GAP = 0.005, 0.05
 
 
 def exact_makespan(problem: CollectiveInstance, upper: int) -> int | None:
     """Optimum of an All-Gather by CP-SAT over intervals in exact time, in picoseconds.
 
-    None if 100 s do not suffice.
+    None if 100 units of CP-SAT's deterministic time (seconds, roughly) do not suffice.
     """
     from ortools.sat.python import cp_model
 
@@ -57,15 +66,39 @@ def exact_makespan(problem: CollectiveInstance, upper: int) -> int | None:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    solver.parameters.max_time_in_seconds = 100
+    solver.parameters.max_deterministic_time = 100
     if solver.solve(model) != cp_model.OPTIMAL:
         return None
     return int(solver.objective_value) * tick
 
 
-def gaps(count: int, seed: int) -> np.ndarray:
+@dataclass(frozen=True)
+class Gaps:
+    """Greedy over optimum, less 1, of some instances.
+
+    `closed` of them were proved optimal by greedy's own bound, the others by CP-SAT; `open` are
+    those that CP-SAT did not decide, which are not in `values`.
+    """
+
+    values: np.ndarray
+    closed: int
+    open: int
+
+    def __str__(self) -> str:
+        v = self.values
+        shares = ", ".join(
+            f"{(v > limit).sum()} > {100 * limit:g} %" for limit in (0.0, 0.001, 0.01, 0.02, 0.05)
+        )
+        return (
+            f"{len(v)} instances: gap mean {100 * v.mean():.4f} %, worst {100 * v.max():.3f} %; "
+            f"{shares}; optimal by the bound {self.closed}, by CP-SAT {len(v) - self.closed}, "
+            f"undecided {self.open}"
+        )
+
+
+def gaps(count: int, seed: int) -> Gaps:
     rng = np.random.default_rng(seed)
-    found = []
+    found, closed, undecided = [], 0, 0
     for _ in range(count):
         nodes = int(rng.integers(4, 8))
         topology = random_topology(rng, nodes, both=bool(rng.integers(2)))
@@ -74,22 +107,46 @@ def gaps(count: int, seed: int) -> np.ndarray:
         problem = instance(topology, chunk_size=size, latency=latency)
         result = verified(problem)
         objective = int(result.objective)
-        optimum = exact_makespan(problem, objective) if result.gap else objective
-        if optimum is not None:
-            assert result.bound <= optimum <= objective
-            found.append(objective / optimum - 1)
-    assert len(found) >= 0.99 * count
-    return np.array(found)
+        if result.gap == 0:
+            closed += 1
+            found.append(0.0)
+            continue
+        optimum = exact_makespan(problem, objective)
+        if optimum is None:
+            undecided += 1
+            continue
+        assert result.bound <= optimum <= objective
+        found.append(objective / optimum - 1)
+    assert undecided <= 0.01 * count
+    return Gaps(np.array(found), closed, undecided)
+
+
+@pytest.fixture(scope="module")
+def blocks() -> Iterator[list[Gaps]]:
+    """Collects the gaps of all blocks that are run; prints their distribution at the end."""
+    found: list[Gaps] = []
+    yield found
+    if found:
+        together = Gaps(
+            np.concatenate([each.values for each in found]),
+            sum(each.closed for each in found),
+            sum(each.open for each in found),
+        )
+        print(f"\n{together}")
 
 
 def test_gap_to_optimum_on_random_uneven_networks() -> None:
-    found = gaps(40, seed=11)
-    assert found.mean() <= 0.005
-    assert found.max() <= 0.05
+    found = gaps(40, seed=11).values
+    assert found.mean() <= MEAN_GAP
+    assert found.max() <= WORST_GAP
 
 
 @pytest.mark.slow
-def test_gap_to_optimum_on_a_thousand_random_uneven_networks() -> None:
-    found = gaps(1000, seed=12)
-    assert found.mean() <= 0.005
-    assert found.max() <= 0.05
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_gap_to_optimum_on_ten_thousand_random_uneven_networks(
+    block: int, blocks: list[Gaps]
+) -> None:
+    found = gaps(BLOCK, seed=1000 + block)
+    blocks.append(found)
+    assert found.values.mean() <= MEAN_GAP
+    assert found.values.max() <= WORST_GAP

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 
 import numpy as np
 import pytest
@@ -218,6 +220,28 @@ def test_any_number_of_threads_gives_the_same_bytes(network: str, pattern: str) 
         for threads in (1, 2, 5)
     }
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("network", "pattern"),
+    [
+        ("mesh2d:4x4", "all-reduce"),
+        ("dgx-a100:2x4", "all-gather"),
+        ("torus3d:3x3x3", "all-to-all"),
+        ("mesh2d:3x3", "all-to-all"),
+        ("mesh2d:9x9", "all-gather"),
+        ("dgx1v", "reduce-scatter"),
+    ],
+)
+def test_a_slow_machine_finds_the_same(network: str, pattern: str, monkeypatch) -> None:
+    problem = instance(network, pattern)
+    before = greedy(problem, effort=0.3)
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
+    after = greedy(problem, effort=0.3)
+    assert after.seconds > 3600.0
+    for name in ("solution", "bound", "witness", "termination", "stats"):
+        assert getattr(after, name) == getattr(before, name)
 
 
 def test_threads_of_the_synchronous_kernel_agree() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["binary_tree", "dimensions", "ring_order"]
 
-_RING_SEARCH = 700
+_RING_SEARCH = 2500
 
 
 def ring_order(distance: NDArray[np.int64]) -> NDArray[np.int64]:

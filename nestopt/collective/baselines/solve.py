@@ -110,7 +110,7 @@ def _one_way(
 ) -> Schedule | None:
     """All spreads and journeys (backward: all reductions, from their ends), played together."""
     collective = instance.collective
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[NDArray[np.int64]] = []
     source = np.zeros(collective.num_chunks, dtype=np.int32)
     first = 0
     for part in collective.parts:
@@ -121,12 +121,15 @@ def _one_way(
             group = lay(part)
             for local, (origin, goal) in enumerate(_ends(part, name)):
                 source[first + local] = part.npus[origin]
-                for step, _, a, b in variant(group, local, origin, goal):
-                    rows.append((step, first + local, int(part.npus[a]), int(part.npus[b])))
+                steps = np.array(variant(group, local, origin, goal), dtype=np.int64)
+                steps = steps.reshape(-1, 4)
+                steps[:, 1] += first
+                steps[:, 2:] = part.npus[steps[:, 2:]]
+                rows.append(steps)
         first += part.num_chunks
     if not rows:
         return None
-    table = np.array(rows, dtype=np.int64)
+    table = np.concatenate(rows)
     table = table[np.argsort(table[:, 0], kind="stable")]
     sizes, classes = np.unique(collective.chunk_sizes, return_inverse=True)
     occupancy = np.stack([instance.occupancy_ps(int(size)) for size in sizes])
@@ -215,15 +218,16 @@ def _useful(
 ) -> NDArray[np.bool_]:
     """Sends that bring a chunk where it is needed or from where it goes on."""
     nodes = topology.num_nodes
-    needed = np.unique(table[:, 1] * nodes + table[:, 3])
     into = chunk.astype(np.int64) * nodes + topology.dst[link]
     out = chunk.astype(np.int64) * nodes + topology.src[link]
     keep = np.ones(len(chunk), dtype=np.bool_)
     while True:
-        wanted = np.isin(into, needed) | np.isin(into, np.unique(out[keep]))
-        if not (keep & ~wanted).any():
+        wanted = np.zeros(instance.collective.num_chunks * nodes, dtype=np.bool_)
+        wanted[table[:, 1] * nodes + table[:, 3]] = True
+        wanted[out[keep]] = True
+        if not (keep & ~wanted[into]).any():
             return keep
-        keep &= wanted
+        keep &= wanted[into]
 
 
 def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
@@ -266,7 +270,7 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
         dims = [int(field) for field in fields]
     schedule = baseline_schedule(instance, name, unicast=unicast, order=order, dims=dims)
     check_schedule(instance, schedule, allow_redundant=unicast)
-    bound = best_bound(instance, time_limit=min(5.0, options.time_limit))
+    bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
     if unicast and result.solution is not None:

@@ -254,9 +254,12 @@ def _max_flow(
     queue: Any,
     cursor: Any,
     path: Any,
-) -> int:
-    """Dinic's algorithm; arcs 2i and 2i + 1 are each other's reverse. Changes `residual`."""
-    flow = 0
+) -> tuple[int, int]:
+    """Dinic's algorithm; arcs 2i and 2i + 1 are each other's reverse. Changes `residual`.
+
+    Returns the flow and the number of arcs looked at.
+    """
+    flow, scanned = 0, 0
     while True:
         level[:] = -1
         level[source] = 0
@@ -265,6 +268,7 @@ def _max_flow(
         while first < last and level[sink] < 0:
             u = queue[first]
             first += 1
+            scanned += ptr[u + 1] - ptr[u]
             for i in range(ptr[u], ptr[u + 1]):
                 a = arcs[i]
                 if residual[a] > 0 and level[to[a]] < 0:
@@ -272,13 +276,14 @@ def _max_flow(
                     queue[last] = to[a]
                     last += 1
         if level[sink] < 0:
-            return flow
+            return flow, scanned
         cursor[:] = ptr[:-1]
         depth = 0
         u = source
         while True:
             if u == sink:
                 amount = residual[path[0]]
+                scanned += 2 * depth
                 for i in range(depth):
                     amount = min(amount, residual[path[i]])
                 flow += amount
@@ -294,6 +299,7 @@ def _max_flow(
             advanced = False
             while cursor[u] < ptr[u + 1]:
                 a = arcs[cursor[u]]
+                scanned += 1
                 if residual[a] > 0 and level[to[a]] == level[u] + 1:
                     path[depth] = a
                     depth += 1
@@ -364,7 +370,7 @@ def max_flow(
     queue = np.empty(num_nodes + 1, dtype=np.int64)
     cursor = np.empty(num_nodes, dtype=np.int64)
     path = np.empty(num_nodes + 1, dtype=np.int64)
-    flow = _max_flow(ptr, arcs, to, residual, source, sink, level, queue, cursor, path)
+    flow, _ = _max_flow(ptr, arcs, to, residual, source, sink, level, queue, cursor, path)
     seen = np.empty(num_nodes, dtype=np.bool_)
     _cut_side(ptr, arcs, to, residual, source, seen, queue)
     return int(flow), seen

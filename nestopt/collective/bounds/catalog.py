@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._kernels import FAR
 from nestopt.collective.bounds._model import Network, reverse_instance
 from nestopt.collective.bounds.cuts import best_cut, ingress_bound
@@ -43,7 +44,7 @@ def all_bounds(
     ----------
     instance : CollectiveInstance
     options : SolveOptions, optional
-        Its time limit bounds the search for good cuts and prices, not their validity.
+        Its time limit, if any, bounds the search for good cuts and prices, not their validity.
 
     Returns
     -------
@@ -53,29 +54,39 @@ def all_bounds(
         or None), ``witness`` (see `verify_witness`), ``about``, ``seconds``, and ``note`` where
         something was left out.
     """
-    limit = 60.0 if options is None or math.isinf(options.time_limit) else options.time_limit
-    return _bounds(instance, BOUNDS, limit)
+    limit = math.inf if options is None else options.time_limit
+    return _bounds(instance, BOUNDS, Budget(60.0 if math.isinf(limit) else limit, limit))
 
 
-def best_bound(instance: CollectiveInstance, *, time_limit: float = 10.0) -> dict[str, Any]:
+def best_bound(
+    instance: CollectiveInstance, *, effort: float = 10.0, time_limit: float = math.inf
+) -> dict[str, Any]:
     """The best lower bound that is cheap to get; see `all_bounds` for the fields.
 
-    The minimum cuts and the flow prices are tried only if a rough estimate says that they fit in
-    `time_limit` seconds.
+    The minimum cuts and the flow prices are tried only if a rough estimate says that they are worth
+    it.
+
+    Parameters
+    ----------
+    effort : float
+        Nominal seconds, counted by the work done: the same bound on any machine.
+    time_limit : float
+        Wall-clock seconds that cut the search short.
     """
+    effort = min(effort, time_limit)
     names = ["distance", "ingress", "egress", "work"]
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
-    if flows * topology.num_links <= 2 * 10**6 * time_limit:
+    if flows * topology.num_links <= 2 * 10**6 * effort:
         names.append("cut")
     pairs = sum(len(part.npus) ** 2 for part in parts if part.pattern == "all-to-all")
-    if pairs * topology.num_links <= 10**8 * time_limit and len(instance.topology.src) <= 20_000:
+    if pairs * topology.num_links <= 10**8 * effort and len(instance.topology.src) <= 20_000:
         names.append("flow")
-    return _bounds(instance, tuple(names), time_limit)[0]
+    return _bounds(instance, tuple(names), Budget(effort, time_limit))[0]
 
 
 def _bounds(
-    instance: CollectiveInstance, names: tuple[str, ...], time_limit: float
+    instance: CollectiveInstance, names: tuple[str, ...], budget: Budget
 ) -> list[dict[str, Any]]:
     from nestopt.collective.connectivity import find_separation
 
@@ -96,11 +107,10 @@ def _bounds(
     if not forward.parts:
         return [_trivial("nothing has to move")]
     backward = Network(reverse_instance(instance))
-    deadline = time.perf_counter() + time_limit
     rows: list[dict[str, Any]] = []
     for name in names:
         start = time.perf_counter()
-        row = _FINDERS[name](forward, backward, deadline)
+        row = _FINDERS[name](forward, backward, budget)
         if row is not None and 0 <= row["value"] < FAR:
             rows.append(
                 {
@@ -132,28 +142,28 @@ def _trivial(why: str) -> dict[str, Any]:
 
 
 def _either(
-    finder: Callable[[Network, float], dict[str, Any] | None],
+    finder: Callable[[Network, Budget], dict[str, Any] | None],
     forward: Network,
     backward: Network,
-    deadline: float,
+    budget: Budget,
 ) -> dict[str, Any] | None:
     """The better of a finder's bounds on the instance and on its time-reversed copy."""
-    found = finder(forward, deadline)
-    other = finder(backward, deadline)
+    found = finder(forward, budget)
+    other = finder(backward, budget)
     if other is not None and (found is None or other["value"] > found["value"]):
         return other | {"backward": True}
     return found
 
 
-_FINDERS: dict[str, Callable[[Network, Network, float], dict[str, Any] | None]] = {
-    "distance": lambda forward, _, deadline: distance_bound(forward, deadline),
-    "ingress": lambda forward, _, deadline: ingress_bound(forward, deadline),
-    "egress": lambda _, backward, deadline: (
-        None if (row := ingress_bound(backward, deadline)) is None else row | {"backward": True}
+_FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]] = {
+    "distance": lambda forward, _, budget: distance_bound(forward, budget),
+    "ingress": lambda forward, _, budget: ingress_bound(forward, budget),
+    "egress": lambda _, backward, budget: (
+        None if (row := ingress_bound(backward, budget)) is None else row | {"backward": True}
     ),
-    "cut": lambda forward, backward, deadline: _either(best_cut, forward, backward, deadline),
-    "work": lambda forward, _, deadline: work_bound(forward),
-    "flow": lambda forward, _, deadline: flow_bound(forward, deadline),
+    "cut": lambda forward, backward, budget: _either(best_cut, forward, backward, budget),
+    "work": lambda forward, _, budget: work_bound(forward),
+    "flow": lambda forward, _, budget: flow_bound(forward, budget),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._kernels import (
     FAR,
     _cut_side,
@@ -70,6 +70,8 @@ class _FlowNetwork:
         np.cumsum(np.bincount(start, minlength=v + 1), out=self.ptr[1:])
         self.num_links, self.npus = topology.num_links, npus
         self.work = [np.empty(v + 2, dtype=np.int64) for _ in range(4)]
+        # what the last minimum cut took, nominally
+        self.seconds = 0.0
 
     def min_cut(
         self, links: NDArray[np.int64], supply: int, source: int, sink: int
@@ -81,7 +83,7 @@ class _FlowNetwork:
         residual[2 * self.num_links :: 2] = supplies
         level, queue, cursor, path = self.work
         nodes = len(self.ptr) - 1
-        flow = _max_flow(
+        flow, scanned = _max_flow(
             self.ptr,
             self.arcs,
             self.to,
@@ -93,6 +95,7 @@ class _FlowNetwork:
             cursor[:nodes],
             path,
         )
+        self.seconds = 3e-5 + 4e-9 * (scanned + 2 * len(self.to))
         seen = np.empty(nodes, dtype=np.bool_)
         _cut_side(self.ptr, self.arcs, self.to, residual, source, seen, queue)
         return int(flow), seen[:-1]
@@ -104,7 +107,7 @@ def bottleneck_cut(
     *,
     capacity: NDArray[np.int64] | None = None,
     sinks: Iterable[int] | None = None,
-    deadline: float = float("inf"),
+    budget: Budget | None = None,
 ) -> Bottleneck:
     """The cut with the most NPUs behind the least bandwidth, as an exact fraction.
 
@@ -120,14 +123,15 @@ def bottleneck_cut(
         Rates of the links; the bandwidths by default.
     sinks : iterable of int, optional
         NPUs that S must leave out, one at a time; the whole group by default.
-    deadline : float
-        `time.perf_counter` value after which the rest is skipped (and `exact` is False).
+    budget : Budget, optional
+        Where it is used up, the rest is skipped (and `exact` is False).
 
     References
     ----------
     W. Dinkelbach, On nonlinear fractional programming, Management Science 13 (1967); the bottleneck
     cut is that of ForestColl (Zhao et al., 2024), section 4.
     """
+    budget = budget or Budget()
     group = topology.npus if npus is None else np.asarray(npus, dtype=np.int32)
     rates = topology.bandwidth if capacity is None else capacity
     exact = True
@@ -153,17 +157,18 @@ def bottleneck_cut(
     a, b = measure(inside)
     for sink in chosen:
         while b > 0:
-            if time.perf_counter() > deadline:
+            if budget.used_up():
                 exact = False
                 break
             common = gcd(a, b)
             p, q = a // common, b // common
             flow, side = network.min_cut(p * rates, q, network.source, sink)
+            budget.spend(network.seconds)
             if flow >= (len(group) - 1) * q:
                 break
             inside = side
             a, b = measure(side)
-        if b == 0 or time.perf_counter() > deadline:
+        if b == 0 or budget.used_up():
             break
     full = topology.bandwidth if capacity is None else capacity
     out = int(full[inside[topology.src] & ~inside[topology.dst]].sum())
@@ -175,15 +180,16 @@ def _pair_cut(
     topology: Topology,
     pairs: Iterable[tuple[int, int]],
     capacity: NDArray[np.int64],
-    deadline: float,
+    budget: Budget,
 ) -> tuple[NDArray[np.bool_] | None, bool]:
     """The source side of the least cut over pairs (source, sink); whether all were tried."""
     network = _FlowNetwork(topology, topology.npus[:0])
     best, side = _CAPACITY, None
     for source, sink in pairs:
-        if time.perf_counter() > deadline:
+        if budget.used_up():
             return side, False
         flow, found = network.min_cut(capacity, 0, source, sink)
+        budget.spend(network.seconds)
         if flow < best:
             best, side = flow, found
     return side, True
@@ -241,13 +247,13 @@ def _earliest_bytes(lag: NDArray[np.int64], rate: NDArray[np.int64], need: int) 
     return best
 
 
-def ingress_bound(net: Network, deadline: float = float("inf")) -> dict[str, Any] | None:
+def ingress_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
     """The best cut that shuts in one NPU, with the distances of what must get in.
 
     For every threshold d, the chunks that come from distance d or more cannot arrive before d, so
     the links into the NPU deliver them from d on only.
     """
-    topology = net.topology
+    topology, budget = net.topology, budget or Budget()
     best: dict[str, Any] | None = None
     for part in net.parts:
         targets, need = _needs(part)
@@ -266,8 +272,9 @@ def ingress_bound(net: Network, deadline: float = float("inf")) -> dict[str, Any
             v = int(targets[index])
             row = {"value": int(plain[index]), "threshold": 0, "need": int(need[index])}
             here = links[ptr[v] : ptr[v + 1]]
-            if rank < affordable and time.perf_counter() < deadline:
+            if rank < affordable and not budget.used_up():
                 arrivals = _arrivals(net, part, v)
+                budget.spend(5e-8 * topology.num_links + 3e-6 * len(arrivals))
                 for threshold, count in arrivals:
                     late = np.maximum(release[here], threshold)
                     value = earliest_time(late, occupancy[here], count)
@@ -326,14 +333,14 @@ def _arrivals(net: Network, part: Part, v: int) -> list[tuple[int, int]]:
     return [(int(others[i]), k * (int(i) + 1)) for i in last]
 
 
-def best_cut(net: Network, deadline: float = float("inf")) -> dict[str, Any] | None:
+def best_cut(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
     """The best bound over cuts found by minimum cuts, for each part by its own ratio.
 
     All-Gather and Gather: Dinkelbach's method, exact; Broadcast and All-Reduce: minimum cuts
     between pairs, exact; All-to-All: sweeps over orders of the nodes. Reductions and Scatter are
     found on the time-reversed instance. Every set that is found is priced for all parts together.
     """
-    topology = net.topology
+    topology, budget = net.topology, budget or Budget()
     best: dict[str, Any] | None = None
     exact = True
     for part in net.parts:
@@ -343,7 +350,7 @@ def best_cut(net: Network, deadline: float = float("inf")) -> dict[str, Any] | N
             # where the latency counts, links are slower than their bandwidth says
             rates.append(np.maximum(1, min(10**15, 2**58 // len(occupancy)) // occupancy))
         for capacity in rates:
-            sets, complete = _candidates(topology, part, capacity, deadline)
+            sets, complete = _candidates(topology, part, capacity, budget)
             exact &= complete
             for inside in sets:
                 found = cut_bound(net, inside)
@@ -355,18 +362,16 @@ def best_cut(net: Network, deadline: float = float("inf")) -> dict[str, Any] | N
 
 
 def _candidates(
-    topology: Topology, part: Part, capacity: NDArray[np.int64], deadline: float
+    topology: Topology, part: Part, capacity: NDArray[np.int64], budget: Budget
 ) -> tuple[list[NDArray[np.bool_]], bool]:
     if part.pattern in ("all-gather", "gather"):
         sinks = None if part.root is None else [part.root]
-        found = bottleneck_cut(
-            topology, part.npus, capacity=capacity, sinks=sinks, deadline=deadline
-        )
+        found = bottleneck_cut(topology, part.npus, capacity=capacity, sinks=sinks, budget=budget)
         return [found.inside], found.exact
     if part.pattern in ("broadcast", "all-reduce"):
         hub = int(part.npus[0] if part.root is None else part.root)
         pairs = [(hub, int(v)) for v in part.npus if v != hub]
-        side, complete = _pair_cut(topology, pairs, capacity, deadline)
+        side, complete = _pair_cut(topology, pairs, capacity, budget)
         return [] if side is None else [side], complete
     if part.pattern == "all-to-all":
         return _sweeps(topology, part, capacity), False

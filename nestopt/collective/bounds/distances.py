@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._kernels import FAR
 
 if TYPE_CHECKING:
@@ -16,24 +16,26 @@ if TYPE_CHECKING:
 __all__ = ["distance_bound"]
 
 _ALL_SOURCES = 4 * 10**7
+_SECONDS_A_LINK = 5e-8
 
 
-def distance_bound(net: Network, deadline: float = float("inf")) -> dict[str, Any] | None:
+def distance_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
     """The farthest pair that must exchange a chunk.
 
     In an All-Reduce the sum is formed at one node r, so that everything gets to r first and from
     there to all; the bound is the least over r of the two eccentricities' sum.
     """
+    budget = budget or Budget()
     best: dict[str, Any] | None = None
     for part in net.parts:
         index = net.instance.collective.parts.index(part)
-        for found in (_farthest(net, part, deadline), _through_root(net, part, deadline)):
+        for found in (_farthest(net, part, budget), _through_root(net, part, budget)):
             if found is not None and (best is None or found["value"] > best["value"]):
                 best = found | {"kind": "distance", "part": index, "size": part.chunk_size}
     return best
 
 
-def _farthest(net: Network, part: Part, deadline: float) -> dict[str, Any]:
+def _farthest(net: Network, part: Part, budget: Budget) -> dict[str, Any]:
     """The farthest pair; from a few sources only, where all are too many."""
     length = net.transfer(part.chunk_size)
     if part.pattern in ("reduce", "gather"):
@@ -54,12 +56,13 @@ def _farthest(net: Network, part: Part, deadline: float) -> dict[str, Any]:
             best = {"value": int(far[v]), "source": node, "target": int(part.npus[v])}
         if not exhaustive:
             node = int(part.npus[v])
-        if step and time.perf_counter() > deadline:
+        budget.spend(_SECONDS_A_LINK * net.topology.num_links)
+        if step and budget.used_up():
             break
     return best
 
 
-def _through_root(net: Network, part: Part, deadline: float) -> dict[str, Any] | None:
+def _through_root(net: Network, part: Part, budget: Budget) -> dict[str, Any] | None:
     """The least over nodes r of the time to gather at r and to spread from r."""
     topology = net.topology
     if part.pattern != "all-reduce":
@@ -70,7 +73,8 @@ def _through_root(net: Network, part: Part, deadline: float) -> dict[str, Any] |
     into = np.zeros(topology.num_nodes, dtype=np.int64)
     out = np.zeros(topology.num_nodes, dtype=np.int64)
     for v in part.npus:
-        if time.perf_counter() > deadline:
+        budget.spend(2 * _SECONDS_A_LINK * topology.num_links)
+        if budget.used_up():
             return None
         single = np.array([v], np.int32)
         np.maximum(into, net.distances_from(single, length), out=into)

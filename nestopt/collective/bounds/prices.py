@@ -9,13 +9,13 @@ flow problem give the best of this kind, and rounding them costs quality but not
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._kernels import FAR, total_distance
 
 if TYPE_CHECKING:
@@ -177,14 +177,15 @@ def _uniform_prices(net: Network) -> list[NDArray[np.int64]]:
     return [ones, scaled.astype(np.int64)]
 
 
-def flow_bound(net: Network, deadline: float = float("inf")) -> dict[str, Any] | None:
-    """The multicommodity-flow bound: the best prices that are found in the time there is.
+def flow_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
+    """The multicommodity-flow bound: the best prices that are found within the budget.
 
     The linear program is solved where it is small, else the prices are improved by multiplicative
     weights (a price grows with the load that shortest paths put on its link). All-Reduce has its
     own linear program over the degree bound. Whatever comes out is rounded to integers and priced
     exactly.
     """
+    budget = budget or Budget()
     found: list[NDArray[np.int64]] = []
     unicast = [part for part in net.parts if part.pattern in _UNICAST]
     if unicast:
@@ -194,7 +195,7 @@ def flow_bound(net: Network, deadline: float = float("inf")) -> dict[str, Any] |
             if prices is not None:
                 found += _integer_prices(prices)
         else:
-            found += _weighted_prices(net, unicast, deadline)
+            found += _weighted_prices(net, unicast, budget)
     elif any(part.pattern == "all-reduce" for part in net.parts):
         prices = _degree_prices(net)
         if prices is not None:
@@ -292,16 +293,16 @@ def flow_prices(net: Network) -> NDArray[np.float64] | None:
     return prices if prices.max(initial=0.0) > 0 else None
 
 
-def _weighted_prices(net: Network, parts: list[Part], deadline: float) -> list[NDArray[np.int64]]:
+def _weighted_prices(net: Network, parts: list[Part], budget: Budget) -> list[NDArray[np.int64]]:
     """Prices by multiplicative weights, the best few by exact value."""
     topology = net.topology
     prices = np.ones(topology.num_links)
     demands = [(part, _demands(part)) for part in parts]
     average = np.zeros(topology.num_links)
     best: list[tuple[float, NDArray[np.int64]]] = []
-    # the first round takes about as long as each later one
-    limit = min(deadline, time.perf_counter() + 20.0)
-    for step in range(60):
+    origins = sum(len(demand[0]) for _, demand in demands)
+    cost_a_step = 4e-8 * origins * topology.num_links
+    for step in range(int(np.clip(20.0 / cost_a_step, 1, 60))):
         integer = np.maximum(1, np.round(prices / prices.max() * _PRICE_UNIT)).astype(np.int64)
         busy = np.zeros(topology.num_links)
         cost = 0
@@ -318,7 +319,8 @@ def _weighted_prices(net: Network, parts: list[Part], deadline: float) -> list[N
         best.append((cost / float(integer.sum()), integer))
         best = sorted(best, key=lambda row: -row[0])[:2]
         average += (busy - average) / (step + 1)
-        if time.perf_counter() > limit:
+        budget.spend(cost_a_step)
+        if budget.used_up():
             break
         prices = np.exp(12.0 * np.minimum(1.0, average / average.max()) - 12.0)
     return [row[1] for row in best]
