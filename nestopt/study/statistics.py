@@ -213,8 +213,8 @@ def wilcoxon(first: ArrayLike, second: ArrayLike, *, alternative: str = "two-sid
     x, y = _pairs(first, second)
     with np.errstate(invalid="ignore"):
         difference = np.where(x == y, 0.0, x - y)
+        median = float(np.median(difference))
     ties = int(np.count_nonzero(difference == 0))
-    median = float(np.median(difference))
     if ties == difference.size:
         return PairedTest(difference.size, ties, 0.0, 1.0, median)
     kept = difference[difference != 0]
