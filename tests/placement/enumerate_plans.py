@@ -53,8 +53,8 @@ def structured_plans(
 def general_plans(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Iterator[Plan]:
     """All plans of the general space, up to what cannot matter.
 
-    The replicas may be numbered in any order, and so may the tensor ranks of a stage that has only
-    those: one order of each is taken.
+    The replicas may be numbered in any order, and so may the ranks of a stage that is split along
+    x, y or z alone: one order of each is taken.
     """
     alive = [int(i) for i in cluster.alive]
     for d, b, parts, configs in _skeletons(workload, len(alive), settings):
@@ -67,7 +67,8 @@ def general_plans(workload: Workload, cluster: Cluster, settings: SpaceSettings)
             if any(x[0] > y[0] for x, y in zip(places[0], places[0][1:])):
                 continue
             if any(
-                c.t == c.width and rows[0] != sorted(rows[0]) for c, rows in zip(configs, places)
+                max(c.tensor) == c.width and rows[0] != sorted(rows[0])
+                for c, rows in zip(configs, places)
             ):
                 continue
             yield _plan(parts, configs, places, d, b, settings)

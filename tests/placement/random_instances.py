@@ -33,7 +33,12 @@ class TinyInstance:
 
 
 def tiny_instance(
-    rng: np.random.Generator, *, devices: int = 5, operators: int = 4, modes: int = 2
+    rng: np.random.Generator,
+    *,
+    devices: int = 5,
+    operators: int = 4,
+    modes: int = 2,
+    decomposed: bool = False,
 ) -> TinyInstance:
     """A random instance small enough for enumeration.
 
@@ -46,9 +51,11 @@ def tiny_instance(
         The most of each.
     modes : int
         About how many of the ZeRO stages and of the recompute modes are offered.
+    decomposed : bool
+        Whether stages may take any tensor decomposition (x, y, z), with overlap or without.
     """
     cluster = _cluster(rng, int(rng.integers(1, devices + 1)))
-    workload = _workload(rng, int(rng.integers(1, operators + 1)), cluster.types)
+    workload = _workload(rng, int(rng.integers(1, operators + 1)), cluster.types, decomposed)
     memory = _middling_memory(rng, workload)
     cluster = cluster.with_types(
         [
@@ -72,6 +79,10 @@ def tiny_instance(
     }
     if rng.random() < 0.2:
         options["schedule"] = "gpipe"
+    if decomposed:
+        options["decomposition"] = "4d"
+        options["tensor"] = str(rng.choice(["2", "1,2", "1,2,4", "1,4"]))
+        options["overlap"] = str(rng.choice(["0", "1", "1", "0,1"]))
     if workload.global_batch > 4:
         options["microbatch"] = "1,2"
     objective = "bottleneck" if rng.random() < 0.3 else "iteration-time"
@@ -133,7 +144,9 @@ def _cluster(rng: np.random.Generator, alive: int) -> Cluster:
     )
 
 
-def _kind(rng: np.random.Generator, name: str, types: Sequence[DeviceType]) -> dict[str, object]:
+def _kind(
+    rng: np.random.Generator, name: str, types: Sequence[DeviceType], decomposed: bool
+) -> dict[str, object]:
     def often(low: float, high: float) -> float:
         return _log_uniform(rng, low, high) if rng.random() < 0.8 else 0.0
 
@@ -166,11 +179,19 @@ def _kind(rng: np.random.Generator, name: str, types: Sequence[DeviceType]) -> d
     if rng.random() < 0.15:
         kind["time_fwd"] = {t.name: _log_uniform(rng, 1e-3, 1e-1) for t in types[:1]}
         kind["time_bwd"] = {t.name: _log_uniform(rng, 1e-3, 1e-1) for t in types[:1]}
+    if decomposed:
+        for reduces in ("x_fwd", "x_bwd"):
+            number = int(rng.integers(0, 3))
+            kind[reduces] = tuple(_log_uniform(rng, 1e6, 1e8) for _ in range(number))
+        kind["x_divides"] = (12,) if rng.random() < 0.9 else ()
     return kind
 
 
-def _workload(rng: np.random.Generator, count: int, types: Sequence[DeviceType]) -> Workload:
-    kinds = [_kind(rng, f"kind{k}", types) for k in range(int(rng.integers(1, 4)))]
+def _workload(
+    rng: np.random.Generator, count: int, types: Sequence[DeviceType], decomposed: bool
+) -> Workload:
+    number = int(rng.integers(1, 4))
+    kinds = [_kind(rng, f"kind{k}", types, decomposed) for k in range(number)]
     operators = [
         Operator(f"op{i}", **kinds[int(rng.integers(len(kinds)))])  # type: ignore[arg-type]
         for i in range(count)
@@ -184,7 +205,8 @@ def _workload(rng: np.random.Generator, count: int, types: Sequence[DeviceType])
     if count > 1 and rng.random() < 0.2:
         first, last = operators[0].params, operators[-1].params
         tied = Tied(0, count - 1, min(first, last))
-    batch = int(rng.choice([1, 2, 4, 6, 12, 16]))
+    # only an even micro-batch can be split over z
+    batch = int(rng.choice([2, 4, 6, 12, 16] if decomposed else [1, 2, 4, 6, 12, 16]))
     return Workload("tiny", tuple(operators), edges, batch, tied=tied)
 
 
