@@ -127,9 +127,9 @@ def rank(
         raise InputError("the full mode needs a device type", field="device")
     rows = []
     for grid in grids_of(model, gpus, batch):
-        collectives = collectives_of(model, grid, batch, mode, cache_weights=overlap.cache_weights)
-        volume = sum(c.wire_bytes for c in collectives)
-        spent = sum(seconds(c, grid.preceding(c.axis), machine, mode) for c in collectives)
+        volume, spent = _communication(
+            model, grid, batch, machine, mode, cache_weights=overlap.cache_weights
+        )
         need = memory(model, grid, batch, cache_weights=overlap.cache_weights).total
         if mode == "full" and device is not None:
             blocks = block_times(model, grid, batch, machine, device)
