@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from nestopt.options import SolveOptions
     from nestopt.result import Result
 
-__all__ = ["Method", "get_method", "method_names", "methods_of", "named", "read_published"]
+__all__ = [
+    "Method",
+    "get_method",
+    "library_entry",
+    "library_instance",
+    "method_names",
+    "methods_of",
+    "named",
+    "read_published",
+    "transformer",
+]
 
 # By schema: the reader of the format that the model was published with, and its name there
 _READERS = {
@@ -128,6 +138,28 @@ def named(kind: str, name: str) -> Any:
         If the name's parameters are wrong (``mesh2d:0x4``).
     """
     return import_module("instances.catalog").resolve(kind, name)
+
+
+def library_entry(name: str) -> Any:
+    """The entry of the instance library of a name (`instances.library.Entry`).
+
+    Raises
+    ------
+    UsageError
+        If there is none (with a suggestion).
+    """
+    return import_module("instances.library").entry(name)
+
+
+def library_instance(name: str) -> Any:
+    """The instance of an entry of the instance library, generated."""
+    return import_module("instances.library").load(name)
+
+
+def transformer(name: str) -> Any | None:
+    """The `nestopt.placement.transformer.Transformer` of a name of the catalogue, or None."""
+    row = import_module("instances.workloads").MODELS.get(name)
+    return None if row is None else row[0]
 
 
 def read_published(schema: str, data: Any, file: str) -> Any | None:

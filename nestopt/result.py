@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nestopt.problem import Instance
 
 __all__ = [
+    "as_json_number",
     "SCHEMA",
     "Limit",
     "Reason",
@@ -146,9 +147,9 @@ class Result:
                 "reason": self.termination.reason.value,
                 "limit": self.termination.limit.value,
             },
-            "objective": _finite(self.objective),
-            "bound": _finite(self.bound),
-            "gap": _finite(self.gap),
+            "objective": as_json_number(self.objective),
+            "bound": as_json_number(self.bound),
+            "gap": as_json_number(self.gap),
             "seconds": self.seconds,
             "seed": self.seed,
             "threads": self.threads,
@@ -196,7 +197,8 @@ class Result:
         )
 
 
-def _finite(value: float | int | None) -> float | int | str | None:
+def as_json_number(value: float | int | None) -> float | int | str | None:
+    """A number as JSON can hold it: infinities as text."""
     if value is None or math.isfinite(value):
         return value
     return "inf" if value > 0 else "-inf"

@@ -18,6 +18,7 @@ from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
+from nestopt.cli.study import study
 from nestopt.cli.transfer import export_file, import_file
 from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
@@ -99,6 +100,12 @@ app.add_typer(
     library,
     name="library",
     short_help="Named instances and the best results known.",
+    context_settings=dict(_CONTEXT),
+)
+app.add_typer(
+    study,
+    name="study",
+    short_help="Run studies of many cells, and report them.",
     context_settings=dict(_CONTEXT),
 )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import CheckError, unknown_name
+from nestopt.errors import CheckError, UsageError, unknown_name
 
 __all__ = ["library"]
 
@@ -56,15 +56,17 @@ def list_entries(
 ) -> None:
     """List the instances: best objective and bound, gap, class and method.
 
-    The gap is (objective - bound) / objective, best-known objective to best-known
-    bound. The class is by the time to proof; open: not proved yet.
+    The gap is (best - bound) / best, best-known objective to best-known bound. The class
+    is by the time to proof: toy up to 1 s, easy 10 s, medium 60 s, hard longer; open: not
+    proved yet. The method reached the best objective; after a comma, if another one did,
+    the method that reached the bound.
 
     \b
     Examples:
       nestopt library list
       nestopt library list collective --json
     """
-    from instances.library import Archive, rows
+    from instances.library import CLASSES, Archive, rows
     from nestopt.cli.output import print_json, quantity
 
     if problem is not None and problem not in PROBLEMS:
@@ -73,10 +75,10 @@ def list_entries(
     if json:
         print_json({"schema": "nestopt.library/1", "entries": table})
         return
-    head = ("name", "objective", "bound", "gap", "class", "method")
-    widths = (26, 11, 11, 7, 7, 10)
-    _row(head, widths)
+    widths = (24, 9, 9, 6, 6, 14)
+    _row(("name", "best", "bound", "gap", "class", "method"), widths)
     for row in table:
+        reached = dict.fromkeys((row["objective_method"], row["bound_method"]))
         _row(
             (
                 row["name"],
@@ -84,10 +86,13 @@ def list_entries(
                 quantity(row["problem"], row["bound"]),
                 "-" if row["gap"] is None or math.isinf(row["gap"]) else f"{row['gap']:.2%}",
                 row["class"],
-                row["objective_method"] or "-",
+                ", ".join(method for method in reached if method) or "-",
             ),
             widths,
         )
+    classes = [row["class"] for row in table]
+    counts = ", ".join(f"{classes.count(name)} {name}" for name in CLASSES if name in classes)
+    print(f"{len(table)} instances: {counts}")
 
 
 @library.command("show", short_help="Everything about one instance.")
@@ -96,21 +101,30 @@ def show_entry(
     archive: ArchiveOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show how an instance is made, where it comes from, and its record.
+    """Show how an instance is made, where it comes from, its record and its last runs.
 
     \b
     Examples:
       nestopt library show ag-dgx1v
     """
     from instances.library import Archive, show
-    from nestopt.cli.output import definitions, print_json
+    from nestopt.cli.output import definitions, print_json, quantity
 
     data = show(name, Archive.open(archive))
     if json:
         print_json({"schema": "nestopt.library-entry/1"} | data)
         return
+    runs = data.pop("runs")
     entries = [(_LABELS.get(key, key.replace("_", " ")), _text(data, key)) for key in data]
     definitions([(key, text) for key, text in entries if text], indent=0)
+    if runs:
+        print()
+        widths = (10, 11, 11, 9, 11)
+        _row(("run", "objective", "bound", "CPU s", "ended"), widths)
+    for run in runs:
+        ended = run["reason"] + (f", {run['limit']}" if run["limit"] != "none" else "")
+        values = (quantity(data["problem"], run[key]) for key in ("objective", "bound"))
+        _row((run["method"], *values, f"{run['cpu_seconds']:.2f}", ended), widths)
 
 
 @library.command("verify", short_help="Check instances and their records.")
@@ -127,39 +141,53 @@ def verify_entries(
             "--solve", help="Run each instance's methods too, within the limit of its class."
         ),
     ] = False,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="With --solve: use one thread and keep the runs in runs.csv beside the archive.",
+        ),
+    ] = False,
     archive: ArchiveOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check that instances are generated as recorded and that kept solutions hold.
 
     With --solve every method's result must pass the checker and contradict neither the
-    best objective nor the best bound.
+    best objective nor the best bound. Best values change through `library update` alone.
 
     \b
     Examples:
       nestopt library verify
       nestopt library verify --solve ag-dgx1v
+      nestopt library verify --solve --record ag-dgx1v
 
     \b
     Exit status:
       0  everything holds
       5  something does not (named on stderr)
     """
-    from instances.library import Archive, entries, verify
+    from instances.library import Archive, entries, read_runs, runs_path, verify, write_runs
     from nestopt.cli.inputs import thread_count
     from nestopt.cli.output import note, print_json, stdout_to_stderr
 
+    if record and not solve:
+        raise UsageError("--record keeps the runs of --solve; give both")
     known = Archive.open(archive)
+    threads = thread_count(1 if record else None)
+    runs = read_runs(runs_path(known))
     lines: list[str] = []
     faults: list[str] = []
     for name in names or list(entries()):
         try:
             with stdout_to_stderr():
-                found = verify(name, known, solve=solve, threads=thread_count(None))
+                found = verify(name, known, solve=solve, threads=threads, runs=runs)
         except CheckError as error:
             faults.append(str(error))
             note(f"error: {error}")
             continue
+        if record:
+            write_runs(runs, runs_path(known))
         lines += found
         if not json:
             for line in found:

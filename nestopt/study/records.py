@@ -20,7 +20,8 @@ A record (schema ``nestopt.record/1``) has
 ``objective``      of the solution (seconds; collectives: picoseconds), or null
 ``bound``          a valid lower bound in the same unit; ``"-inf"`` if nothing is known
 ``gap``            (objective - bound) / objective, ``"inf"`` for an infinite bound, or null
-``seconds``        wall-clock time of the method alone
+``seconds``        wall-clock time of the method alone, its libraries loaded before
+``method_cpu``     CPU seconds of the same, user and system, children included
 ``wall``           wall-clock time of the process, start and checker included
 ``cpu``            CPU seconds of the process and its children, user and system
 ``peak_rss``       bytes, the largest resident set of the process
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "Appender", "Lock", "Records", "canonical", "read_records"]
 
 SCHEMA = "nestopt.record/1"
-_VARYING = ("seconds", "wall", "cpu", "peak_rss", "machine", "started", "trace")
+_VARYING = ("seconds", "method_cpu", "wall", "cpu", "peak_rss", "machine", "started", "trace")
 _VARYING_STATS = ("second", "time", "rate", "throughput", "rss")
 
 
@@ -162,11 +163,13 @@ class Lock:
     Parameters
     ----------
     path : Path
-        The lock file; it holds the process id of its owner.
+        The lock file; it holds the process id of its owner and the number of cells at once.
+    jobs : int or None
+        That number; None only asks whether the lock is free.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, jobs: int | None) -> None:
+        self.path, self.jobs = path, jobs
         self._file = -1
 
     def __enter__(self) -> Lock:
@@ -174,16 +177,18 @@ class Lock:
 
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
+            # of the open file: the kernel frees it when its owner ends, however that happens
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.read(self._file, 32).decode(errors="replace").strip()
+            owner = os.read(self._file, 64).decode(errors="replace").split()
             os.close(self._file)
             raise NestoptError(
-                f"{self.path.parent}: process {owner or 'of another user'} runs this study; "
-                "wait for it or end it"
+                f"{self.path.parent}: {f'process {owner[0]}' if owner else 'another process'} "
+                "runs this study; wait for it or end it"
             ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        if self.jobs is not None:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()} {self.jobs}\n".encode(), 0)
         return self
 
     def __exit__(

@@ -1,0 +1,288 @@
+"""The cells of a study: every method on every instance that it applies to, with every seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.study.recipes import Recipe, expand_block
+from nestopt.study.spec import StudyFile, read_spec
+
+if TYPE_CHECKING:
+    from nestopt.study.spec import MethodFile
+
+__all__ = ["RANKING", "Cell", "Plan", "plan_study"]
+
+RANKING = "rank4d"
+"""The method of placement that is no solver: `nestopt.study.ranking`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run: an instance, a method and a seed.
+
+    Attributes
+    ----------
+    label : str
+        The method's, in the study.
+    parameters : dict
+        The instance's (see `nestopt.study.spec`).
+    definition : dict
+        All that defines the run, JSON-ready: ``instance`` (a recipe), ``method``, ``settings``,
+        ``objective``, ``space``, ``backend``, ``rel_gap``, ``seed``, ``threads``, ``time_limit``
+        (seconds or None) and ``memory_limit`` (bytes or None).
+    """
+
+    label: str
+    parameters: dict[str, Any]
+    definition: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """16 hex digits, a hash of the definition."""
+        from nestopt.io import sha256_of
+
+        return sha256_of(self.definition)[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """The cell as JSON, its id included."""
+        return {
+            "cell": self.id,
+            "label": self.label,
+            "parameters": self.parameters,
+            "definition": self.definition,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cell:
+        """Inverse of `to_json`."""
+        return cls(data["label"], data["parameters"], data["definition"])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A study that has been checked wholly.
+
+    Attributes
+    ----------
+    spec : StudyFile
+    cells : list of Cell
+        Instance by instance, in the order of the specification.
+    files : set of str
+        Paths of the instance files, below the study's directory.
+    """
+
+    spec: StudyFile
+    cells: list[Cell]
+    files: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An instance of the study: its block's number, recipe, parameters, and what it offers."""
+
+    block: int
+    recipe: Recipe
+    parameters: dict[str, Any]
+    instance: Any
+
+
+def plan_study(path: str | Path) -> Plan:
+    """Read a specification, check all of it and list its cells.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the field, the value found and what was expected.
+    """
+    file, directory = str(path), Path(path).parent
+    spec = read_spec(path)
+    made: list[_Made] = []
+    seen: set[str] = set()
+    for index, block in enumerate(spec.instances):
+        for recipe, parameters, instance in expand_block(
+            block, directory, file=file, field=f"instances[{index}]"
+        ):
+            if str(recipe.to_json()) not in seen:
+                seen.add(str(recipe.to_json()))
+                made.append(_Made(index, recipe, parameters, instance))
+    labels: set[str] = set()
+    per_method: list[dict[int, list[Cell]]] = []
+    for index, method in enumerate(spec.methods):
+        where = f"methods[{index}]"
+        if method.name in labels:
+            raise InputError(
+                f"label {method.name!r} is there twice; expected distinct labels",
+                file=file,
+                field=where,
+            )
+        labels.add(method.name)
+        try:
+            per_method.append(_cells_of(method, spec, made))
+        except NestoptError as error:
+            raise InputError(str(error), file=file, field=where) from error
+    _check_report(spec, made, labels, file)
+    cells = [
+        cell
+        for number in range(len(made))
+        for found in per_method
+        for cell in found.get(number, ())
+    ]
+    _refuse_twins(cells, file)
+    idle = set(range(len(spec.instances))) - {
+        made[number].block for found in per_method for number in found
+    }
+    if idle:
+        raise InputError(
+            "no method applies to any of its instances", file=file, field=f"instances[{min(idle)}]"
+        )
+    files = {name for entry in made for name in entry.recipe.files}
+    return Plan(spec, cells, files)
+
+
+def _cells_of(method: MethodFile, spec: StudyFile, made: list[_Made]) -> dict[int, list[Cell]]:
+    """The method's cells by number of the instance."""
+    problem = _problem_of(method, {entry.recipe.problem for entry in made})
+    parameters = {key for entry in made for key in entry.parameters}
+    for table in ("only", "min", "max"):
+        for key in getattr(method, table):
+            if key not in parameters:
+                raise unknown_name(f"parameter in {table}", key, parameters)
+    found = {
+        number: [
+            Cell(method.name, entry.parameters, _definition(method, spec, entry, seed))
+            for seed in method.seeds
+        ]
+        for number, entry in enumerate(made)
+        if entry.recipe.problem == problem and _applies(method, entry.parameters)
+    }
+    if not found:
+        raise UsageError(f"{method.name!r} applies to no instance; loosen only, min or max")
+    return found
+
+
+def _problem_of(method: MethodFile, present: set[str]) -> str:
+    """The problem that a method solves here."""
+    from nestopt.registry import method_names
+
+    names = {problem: [*method_names(problem)] for problem in sorted(present)}
+    if "placement" in names:
+        names["placement"].append(RANKING)
+    if method.problem is not None:
+        if method.problem not in present:
+            raise UsageError(f"problem {method.problem!r}; the study has no such instances")
+        names = {method.problem: names[method.problem]}
+    suited = [problem for problem, known in names.items() if method.method in known]
+    if not suited:
+        every = [name for known in names.values() for name in known]
+        raise unknown_name(f"{' or '.join(names)} method", method.method, every)
+    if len(suited) > 1:
+        raise UsageError(
+            f"method {method.method!r} solves both problems of the study; expected "
+            "problem = 'placement' or 'collective'"
+        )
+    return suited[0]
+
+
+def _applies(method: MethodFile, parameters: dict[str, Any]) -> bool:
+    """Whether an instance with these parameters meets the method's conditions."""
+    try:
+        return (
+            all(parameters.get(key) in values for key, values in method.only.items())
+            and all(parameters.get(key, limit - 1) >= limit for key, limit in method.min.items())
+            and all(parameters.get(key, limit + 1) <= limit for key, limit in method.max.items())
+        )
+    except TypeError:
+        raise UsageError("min and max need parameters that are numbers") from None
+
+
+def _definition(method: MethodFile, spec: StudyFile, entry: _Made, seed: int) -> dict[str, Any]:
+    objective, space, settings = _choices(method, entry)
+    return {
+        "instance": entry.recipe.to_json(),
+        "method": method.method,
+        "settings": settings,
+        "objective": objective,
+        "space": space,
+        "backend": method.backend,
+        "rel_gap": method.rel_gap,
+        "seed": seed,
+        "threads": method.threads or spec.threads,
+        "time_limit": method.time_limit or spec.time_limit,
+        "memory_limit": method.memory_limit or spec.memory_limit,
+    }
+
+
+def _choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
+    """Objective, space and settings of a method on an instance, checked."""
+    from nestopt.choices import OBJECTIVES, SPACES, offered, refuse_contradictions, split_settings
+    from nestopt.problem import get_problem
+    from nestopt.registry import library_entry, methods_of
+
+    problem = entry.recipe.problem
+    if method.method == RANKING:
+        return _ranking_choices(method, entry)
+    refuse_contradictions(
+        problem, method.method, method.objective, method.space, method.backend, None
+    )
+    of_instance, settings = split_settings(method.set, get_problem(problem), method.method)
+    if of_instance:
+        raise UsageError(f"set.{next(iter(of_instance))} belongs to the instances")
+    objective, space = method.objective, method.space
+    if "library" in entry.recipe.names:
+        stored = library_entry(entry.recipe.names["library"])
+        objective = objective or stored.objective
+        space = space or (stored.space if problem == "placement" else None)
+        settings = stored.set | settings
+    schema = getattr(entry.instance, "schema", None)
+    row = methods_of(problem).get(method.method)
+    if schema is not None and row is not None and schema not in row.models:
+        raise UsageError(f"method {method.method} does not solve instances of {schema}")
+    if schema is None and problem == "placement":
+        from nestopt.placement.space import SpaceSettings
+
+        SpaceSettings.parse(settings)
+    return (
+        offered(entry.instance, "objective", objective, OBJECTIVES[problem]),
+        offered(entry.instance, "space", space, SPACES),
+        settings,
+    )
+
+
+def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
+    from nestopt.study.ranking import parse_settings, ranked_model
+
+    for key in ("objective", "space", "backend"):
+        if getattr(method, key) is not None:
+            raise UsageError(f"{key} does not go with {RANKING}")
+    parse_settings(method.set)
+    ranked_model(entry.recipe.names.get("workload", "the library entry"))
+    return "iteration-time", "structured", dict(method.set)
+
+
+def _check_report(spec: StudyFile, made: list[_Made], labels: set[str], file: str) -> None:
+    """The hints must speak of what the records will have."""
+    known = {key for entry in made for key in entry.parameters}
+    try:
+        for key in (*spec.report.group_by, *([spec.report.x] if spec.report.x else [])):
+            if key not in known:
+                raise unknown_name("parameter", key, known)
+        if spec.report.baseline is not None and spec.report.baseline not in labels:
+            raise unknown_name("label of a method", spec.report.baseline, labels)
+    except UsageError as error:
+        raise InputError(str(error), file=file, field="report") from error
+
+
+def _refuse_twins(cells: list[Cell], file: str) -> None:
+    """Two labels for one and the same run would be one record."""
+    labels: dict[str, str] = {}
+    for cell in cells:
+        other = labels.setdefault(cell.id, cell.label)
+        if other != cell.label:
+            raise InputError(
+                f"{other!r} and {cell.label!r} are the same method with the same settings",
+                file=file,
+                field="methods",
+            )

@@ -1,0 +1,175 @@
+"""Run the cells of a study that have no record yet, and record each as soon as it is done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from nestopt.errors import NestoptError, UsageError
+from nestopt.study.directory import LOCK, RECORDS
+from nestopt.study.records import Appender, Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from pathlib import Path
+
+    from nestopt.study.cells import Plan
+
+__all__ = ["Interrupted", "run_study"]
+
+Task = dict[str, Any]
+
+
+class Interrupted(NestoptError):
+    """The run was ended by Ctrl-C or SIGTERM; what was finished is recorded."""
+
+
+def run_study(
+    plan: Plan,
+    directory: Path,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    tell: Callable[[str, Any], Any] | None = None,
+) -> int:
+    """Run what is missing; the number of cells that were run.
+
+    Parameters
+    ----------
+    plan : Plan
+    directory : Path
+        Made by `nestopt.study.directory.create`.
+    jobs : int, optional
+        Cells at once on this machine; default one a core.
+    scheduler : str, optional
+        Address of a Dask scheduler (``tcp://...``) whose workers run the cells instead; they must
+        see `directory` under the same path if the study has instance files.
+    tell : callable, optional
+        ``tell("begin", (done, total, torn))``, then ``tell("record", record)`` for each.
+
+    Raises
+    ------
+    NestoptError
+        If another process runs this study.
+    UsageError
+        If distributed is not installed or the scheduler does not answer.
+    Interrupted
+        After Ctrl-C or SIGTERM.
+    """
+    count = jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    say = tell or (lambda event, value: None)
+    with Lock(directory / LOCK, count), _sigterm_interrupts():
+        appender = Appender(directory / RECORDS)
+        try:
+            tasks = [
+                cell.to_json() | {"study": plan.spec.name}
+                for cell in plan.cells
+                if cell.id not in appender.done
+            ]
+            say("begin", (len(plan.cells) - len(tasks), len(plan.cells), appender.torn))
+            records = (
+                _on_this_machine(tasks, str(directory), count)
+                if scheduler is None
+                else _on_cluster(tasks, str(directory), scheduler)
+            )
+            with closing(records):
+                for record in records:
+                    appender.append(record)
+                    say("record", record)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted; {len(appender.done)} of {len(plan.cells)} cells are recorded, "
+                f"continue with: nestopt study resume {directory}"
+            ) from None
+        finally:
+            appender.close()
+    return len(tasks)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _on_this_machine(tasks: list[Task], directory: str, jobs: int) -> Generator[dict[str, Any]]:
+    """Records as they come, `jobs` processes at once; closing the iterator ends them."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    from nestopt.study.execute import run_cell
+
+    stop = threading.Event()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            futures = [pool.submit(run_cell, task, directory, stop.is_set) for task in tasks]
+            for future in as_completed(futures):
+                record = future.result()
+                if record is not None:
+                    yield record
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[dict[str, Any]]:
+    """Records as they come from the workers of a Dask cluster."""
+    try:
+        from distributed import Client, Event, as_completed
+    except ImportError as error:
+        raise UsageError(
+            "--scheduler needs distributed; install it with: pip install 'nestopt[cluster]'"
+        ) from error
+    try:
+        client = Client(scheduler, timeout=20, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--scheduler {scheduler}: no answer ({error})") from error
+    with client:
+        name = f"nestopt-stop-{os.getpid()}-{os.urandom(4).hex()}"
+        stop = Event(name, client=client)
+        futures = [
+            client.submit(_cluster_cell, task, directory, name, key=f"nestopt-{task['cell']}")
+            for task in tasks
+        ]
+        try:
+            for future in as_completed(futures):
+                record = future.result()
+                if record is not None:
+                    yield record
+        finally:
+            stop.set()
+            client.cancel(futures)
+
+
+def _cluster_cell(task: Task, directory: str, event: str) -> dict[str, Any] | None:
+    """A cell on a worker of a Dask cluster; it ends early when the runner sets the event."""
+    import time
+
+    from distributed import Event
+
+    from nestopt.study.execute import run_cell
+
+    flag = Event(event)
+    asked = time.monotonic()
+    stopped = False
+
+    def stop() -> bool:
+        nonlocal asked, stopped
+        if not stopped and time.monotonic() - asked > 1.0:
+            asked, stopped = time.monotonic(), bool(flag.is_set())
+        return stopped
+
+    return run_cell(task, directory, stop)

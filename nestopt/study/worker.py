@@ -1,0 +1,273 @@
+"""One cell in a process of its own: ``python -m nestopt.study.worker``.
+
+The cell comes as one line of JSON on stdin, ``{"cell", "directory"}``. On stdout go lines of JSON:
+``{"at": "start", "instance"}`` and ``{"at": "end"}`` around the method,
+``{"trace": [seconds, objective, bound]}`` for what it finds on the way, and at last
+``{"record": ...}``. What libraries print goes to stderr. When stdin closes, the process and its
+children (a MILP solver's) end at once, whatever they are doing: a worker does not survive its
+runner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nestopt.options import SolveOptions
+    from nestopt.problem import Instance
+    from nestopt.result import Result
+
+__all__ = ["Trace", "main", "solve_cell"]
+
+BOUNDS_EVERY = 0.05
+WARM_UP = {
+    "placement": {"workload": "random-chain:3", "cluster": "tree:2x2"},
+    "collective": {"collective": "all-gather", "topology": "mesh2d:2x3"},
+}
+
+
+class Trace:
+    """Incumbents and bounds as they come: ``[seconds, objective or None, bound]``.
+
+    Parameters
+    ----------
+    tell : callable
+        Called with every new row.
+    """
+
+    def __init__(self, tell: Callable[[list[Any]], Any]) -> None:
+        self.rows: list[list[Any]] = []
+        self._tell = tell
+        self._began = time.perf_counter()
+        self._objective: float | None = None
+        self._bound = -math.inf
+        self._last = -math.inf
+
+    def start(self) -> None:
+        """The method begins now."""
+        self._began = time.perf_counter()
+
+    def __call__(
+        self, seconds: float, objective: float | None, bound: float, note: str = ""
+    ) -> None:
+        # the methods' own clocks start at different times; here all count from the method's start
+        self.add(time.perf_counter() - self._began, objective, bound)
+
+    def add(
+        self, seconds: float, objective: float | None, bound: float, *, last: bool = False
+    ) -> None:
+        """Take a row if it improves the objective or the bound; bounds alone not too often."""
+        from nestopt.result import as_json_number
+
+        improved = objective is not None and (
+            self._objective is None or objective < self._objective
+        )
+        raised = bound > self._bound
+        if not (improved or raised) or (
+            not improved and not last and seconds - self._last < BOUNDS_EVERY
+        ):
+            return
+        if improved:
+            self._objective = objective
+        self._bound, self._last = max(self._bound, bound), seconds
+        self.rows.append(
+            [round(seconds, 4), as_json_number(self._objective), as_json_number(self._bound)]
+        )
+        self._tell(self.rows[-1])
+
+
+def main() -> None:
+    """Run the cell on stdin."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    text = b""
+    while not text.endswith(b"\n"):
+        part = os.read(0, 1 << 20)
+        if not part:
+            return
+        text += part
+    watchdog = _watch(channel)
+    try:
+        task = json.loads(text)
+
+        def tell(message: dict[str, Any]) -> None:
+            channel.write(json.dumps(message, allow_nan=False) + "\n")
+            channel.flush()
+
+        tell({"record": solve_cell(task["cell"], Path(task["directory"]), tell)})
+    finally:
+        os.kill(watchdog, signal.SIGKILL)
+        os.waitpid(watchdog, 0)
+
+
+def _watch(channel: TextIO) -> int:
+    """A child that ends the whole process group when stdin closes; its process id.
+
+    A thread would not do: a solver may hold the interpreter's lock for as long as it runs.
+    """
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+    child = os.fork()
+    if child:
+        return child
+    os.close(channel.fileno())
+    os.close(1)
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+    os._exit(0)
+
+
+def solve_cell(
+    cell: dict[str, Any], directory: Path, tell: Callable[[dict[str, Any]], Any]
+) -> dict[str, Any]:
+    """The record of a cell, whatever happens to it.
+
+    Parameters
+    ----------
+    cell : dict
+        `nestopt.study.cells.Cell.to_json`, with the study's name as ``study``.
+    directory : Path
+        Of the study.
+    tell : callable
+        Called with the messages described in the module.
+    """
+    import traceback
+
+    from nestopt.errors import NestoptError
+    from nestopt.study.cells import RANKING
+    from nestopt.study.outcome import blank_record, peak_memory
+
+    record = blank_record(cell)
+    trace = Trace(lambda row: tell({"trace": row}))
+    try:
+        if cell["definition"]["method"] == RANKING:
+            _rank(cell["definition"], record, tell)
+        else:
+            _solve(cell["definition"], directory, record, trace, tell)
+    except MemoryError:
+        record["termination"] = {"reason": "no-solution", "limit": "memory"}
+    except NestoptError as error:
+        record["error"] = str(error)
+    except Exception as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+    record["trace"] = trace.rows
+    record["cpu"] = round(_cpu_seconds(), 3)
+    record["peak_rss"] = peak_memory()
+    return record
+
+
+def _rank(
+    definition: dict[str, Any], record: dict[str, Any], tell: Callable[[dict[str, Any]], Any]
+) -> None:
+    from nestopt.study.ranking import judge
+
+    names = definition["instance"]["names"]
+    name = f"{names['workload']} on {names['cluster']}"
+    record["instance"] = {"name": name, "sha256": None, "problem": "ranking"}
+    tell({"at": "start", "instance": record["instance"]})
+    began = time.perf_counter()
+    found = judge(names, definition["settings"])
+    record["seconds"] = time.perf_counter() - began
+    tell({"at": "end"})
+    objective, bound = found["objective"], found["bound"]
+    record["stats"] = found["stats"]
+    if objective is None:
+        record["termination"] = {"reason": "infeasible", "limit": "none"}
+        record["bound"] = "inf"
+        return
+    best = objective == bound
+    record["termination"] = (
+        {"reason": "optimal", "limit": "none"}
+        if best
+        else {"reason": "feasible", "limit": "iterations"}
+    )
+    record["objective"], record["bound"] = objective, bound
+    record["gap"] = (objective - bound) / objective
+
+
+def _solve(
+    definition: dict[str, Any],
+    directory: Path,
+    record: dict[str, Any],
+    trace: Trace,
+    tell: Callable[[dict[str, Any]], Any],
+) -> None:
+    """Build, solve, check, and fill the record in."""
+    from nestopt.errors import CheckError
+    from nestopt.registry import get_method
+    from nestopt.result import instance_record
+    from nestopt.study.outcome import fill
+    from nestopt.study.recipes import Recipe
+    from nestopt.verify import verify
+
+    recipe = Recipe(**definition["instance"])
+    instance: Instance = recipe.build(directory)
+    stated = instance_record(instance)
+    record["instance"] |= {"name": stated["name"], "sha256": stated["sha256"]}
+    function = get_method(recipe.problem, definition["method"])
+    options = _options(definition, trace)
+    if getattr(instance, "schema", None) is None:
+        _warm_up(function, recipe.problem, options)
+    tell({"at": "start", "instance": record["instance"]})
+    began, cpu = time.perf_counter(), _cpu_seconds()
+    trace.start()
+    result: Result = function(instance, options)
+    seconds = time.perf_counter() - began
+    record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
+    tell({"at": "end"})
+    trace.add(seconds, result.objective, result.bound, last=True)
+    record["seconds"] = seconds
+    try:
+        record["checked"] = len(verify(result))
+    except CheckError as error:
+        raise CheckError(f"the checker refuses the result: {error}") from error
+    fill(record, result)
+
+
+def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
+    """Import what the method needs and load its compiled kernels, outside the clock."""
+    from dataclasses import replace
+
+    from nestopt.errors import NestoptError
+    from nestopt.study.recipes import Recipe
+
+    tiny = Recipe(problem, WARM_UP[problem], {}, {}).build(Path())
+    with contextlib.suppress(NestoptError):
+        function(tiny, replace(options, time_limit=1.0, set={}, progress=None))
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _options(definition: dict[str, Any], trace: Trace) -> SolveOptions:
+    from nestopt.options import SolveOptions
+
+    limit = definition["time_limit"]
+    return SolveOptions(
+        objective=definition["objective"],
+        space=definition["space"],
+        time_limit=math.inf if limit is None else limit,
+        seed=definition["seed"],
+        threads=definition["threads"],
+        rel_gap=definition["rel_gap"],
+        backend=definition["backend"],
+        set=dict(definition["settings"]),
+        progress=trace,
+    )
+
+
+if __name__ == "__main__":
+    main()
