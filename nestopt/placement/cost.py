@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 __all__ = [
-    "FAMILIES", "Blocks", "Grid", "Memory", "Mode", "StageCosts", "config_of", "grid_of", "mode_of",
+    "FAMILIES", "Blocks", "Grid", "Memory", "Mode", "Reduces", "StageCosts", "config_of", "grid_of",
+    "mode_of",
 ]  # fmt: skip
 
 FAMILIES = ("x", "y", "z", "context", "expert", "dense", "sparse")
@@ -130,8 +131,8 @@ class _Compute(NamedTuple):
     behind: Floats
 
 
-class _Reduces(NamedTuple):
-    """Seconds of the decomposition's communication of one operator of each kind, each (K,).
+class Reduces(NamedTuple):
+    """Seconds of the decomposition's collectives of one operator of each kind, each (K,).
 
     The reduces of a forward and of a backward pass, the part of the latter that overlaps, a gather
     and a reduce-scatter of weights over Z.
@@ -242,7 +243,7 @@ class StageCosts:
             sparse, profiles[6], w.bytes_weight * params_expert
         )
         reduces = {
-            split: self._reduces(grid, microbatch, profiles, split)
+            split: self.reduces(grid, microbatch, profiles, split)
             for split in {mode.sequence_parallel for mode in modes}
         }
         for column, mode in enumerate(modes):
@@ -269,7 +270,11 @@ class StageCosts:
             out[:, column] = seconds
         return out
 
-    def _reduces(self, grid: Grid, microbatch: int, profiles: Floats, split: bool) -> _Reduces:
+    def reduces(self, grid: Grid, microbatch: int, profiles: Floats, split: bool) -> Reduces:
+        """The collectives over X, Y and Z, whatever the mode leaves exposed of them.
+
+        `split` says whether sequences are split over Y (sequence parallelism).
+        """
         f, w = self._f, self.workload
         x, y, z, c, e = grid
         u = microbatch / (c * e * z)
@@ -280,7 +285,7 @@ class StageCosts:
             forward = forward + all_reduce(x, profiles[0], self._x_fwd * u / y).sum(axis=1)
             backward = backward + all_reduce(x, profiles[0], self._x_bwd * u / y).sum(axis=1)
         weights = f["params"] / (x * y) + f["params_expert"] / (x * y * e)
-        return _Reduces(
+        return Reduces(
             forward,
             backward,
             backward / 2 if split else backward,
@@ -457,7 +462,7 @@ def _outer_split(grid: Grid, mode: Mode) -> int:
     return grid.x * (grid.y if mode.sequence_parallel else 1)
 
 
-def _behind(moved: _Reduces, work: _Compute) -> Floats:
+def _behind(moved: Reduces, work: _Compute) -> Floats:
     """What of the communication that overlaps still shows."""
     ahead = np.maximum(0.0, moved.gather - work.forward)
     stream = moved.gather + moved.scatter + moved.hidden - work.behind
