@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError
@@ -13,6 +13,7 @@ from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
 from nestopt.fourd.overlap import Overlap, exposed
 from nestopt.fourd.simulate import simulate
+from nestopt.fourd.waterfall import STEPS, step_table, waterfall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,20 @@ if TYPE_CHECKING:
 
     from nestopt.fourd.decomposition import Grid
     from nestopt.fourd.models import Machine
+    from nestopt.fourd.waterfall import Step
     from nestopt.placement.cluster import DeviceType
     from nestopt.placement.transformer import Transformer
 
-__all__ = ["AXONN_OVERLAP", "Ranked", "RankTable", "describe", "grids_of", "rank", "rank_table"]
+__all__ = [
+    "AXONN_OVERLAP",
+    "RankTable",
+    "Ranked",
+    "describe",
+    "grids_of",
+    "rank",
+    "rank_table",
+    "waterfall_of",
+]
 
 AXONN_OVERLAP = Overlap(all_reduce=True, reduce_scatter=True, all_gather=True, data=True)
 """AxoNN's three overlaps, and the data-parallel all-reduce behind the backward pass."""
@@ -171,6 +182,8 @@ class RankTable:
     rows : list of Ranked
     simulated : list of float
         Iteration time of the first rows by event simulation (``full`` mode only).
+    steps : tuple of Step
+        The first row's time as the overlaps are switched on (``full`` mode only).
     flops : float
         FLOPs of an iteration, recomputation counted.
     peak : float
@@ -184,6 +197,7 @@ class RankTable:
     batch: int
     rows: list[Ranked]
     simulated: list[float]
+    steps: tuple[Step, ...]
     flops: float
     peak: float
 
@@ -202,6 +216,7 @@ class RankTable:
             "flops_with_recompute": self.flops,
             "peak_flops": self.peak,
             "rows": rows,
+            "waterfall": [asdict(step) for step in self.steps],
         }
 
 
@@ -261,19 +276,30 @@ def rank_table(
         overlap=overlap,
         min_tensor=min_tensor,
     )
-    simulated = []
+    simulated: list[float] = []
+    steps: tuple[Step, ...] = ()
     if mode == "full":
         for row in rows[:simulate_rows]:
             blocks = block_times(model, row.grid, sequences, machine, device)
             simulated.append(simulate(blocks, overlap).end)
+        steps = waterfall_of(model, rows[0].grid, sequences, machine, device)
     flops = iteration_flops(model, sequences, recompute=True)
     return RankTable(
-        name, cluster, mode, gpus, sequences, rows, simulated, flops, gpus * device.peak
+        name, cluster, mode, gpus, sequences, rows, simulated, steps, flops, gpus * device.peak
     )
 
 
+def waterfall_of(
+    model: Transformer, grid: Grid, batch: int, machine: Machine, device: DeviceType
+) -> tuple[Step, ...]:
+    """The overlaps of one decomposition, weight caching only where the memory allows it."""
+    need = memory(model, grid, batch, cache_weights=True).total
+    blocks = block_times(model, grid, batch, machine, device)
+    return waterfall(blocks, cache_fits=need <= device.usable)
+
+
 def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
-    """Print the first rows of a ranking in 80 columns."""
+    """Print the first rows of a ranking, then the first one's overlaps, in 80 columns."""
     from rich.table import Table
 
     full = table.mode == "full"
@@ -299,3 +325,8 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
     kept = sum(row.fits for row in table.rows)
     reason = "fit the memory" if full else "have Gx Gy Gz large enough"
     console.print(f"{kept} of {len(table.rows)} decompositions {reason}; '!': does not.")
+    if table.steps:
+        console.print("\nThe first, its overlaps switched on one after the other:")
+        console.print(step_table(table.steps))
+        if len(table.steps) <= len(STEPS):
+            console.print("Cached weights do not fit the memory.")

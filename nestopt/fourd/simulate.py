@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nestopt.fourd.overlap import Overlap
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.fourd.overlap import BlockTimes, LayerTimes
+    from nestopt.fourd.overlap import BlockTimes, LayerTimes, Overlap
 
-__all__ = ["Event", "Timeline", "simulate", "waterfall"]
+__all__ = ["Event", "Timeline", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,22 +191,3 @@ def simulate(blocks: Sequence[BlockTimes], overlap: Overlap) -> Timeline:
         Its `end` is the iteration time in seconds.
     """
     return _Iteration(blocks, overlap).play()
-
-
-def waterfall(blocks: Sequence[BlockTimes]) -> list[tuple[str, float]]:
-    """Simulated iteration time as the overlaps are switched on one after the other."""
-    steps: tuple[tuple[str, dict[str, bool]], ...] = (
-        ("no overlap", {}),
-        ("+ OAR", {"all_reduce": True}),
-        ("+ ORS", {"reduce_scatter": True}),
-        ("+ OAG", {"all_gather": True}),
-        ("+ data-parallel", {"data": True}),
-        ("+ weight caching", {"cache_weights": True}),
-        ("+ over-decomposition", {"two_way": True}),
-    )
-    on: dict[str, bool] = {}
-    found = []
-    for name, more in steps:
-        on |= more
-        found.append((name, simulate(blocks, Overlap(**on)).end))
-    return found

@@ -4,114 +4,62 @@ References
 ----------
 Narayanan et al., arXiv 2104.04473 (Tables 1, 2); Korthikanti et al., arXiv 2205.05198 (Tables 4,
 5, Figures 1, 7); Jiang et al., arXiv 2402.15627 (MegaScale, Table 2); Smith et al., arXiv
-2201.11990 (MT-NLG); Megatron-LM's README (H100); Llama 3, arXiv 2407.21783 (Table 4).
+2201.11990 (MT-NLG); Megatron-LM's README (H100); Llama 3, arXiv 2407.21783 (Table 4). AxoNN's
+figures: `nestopt.fourd.axonn`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import groupby, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.fourd.models import machine_of, named_model
-from nestopt.fourd.network import iteration_flops
-from nestopt.fourd.predict import calibrated, calibration, plan_of, predict
-from nestopt.fourd.rank import rank
+from nestopt.errors import unknown_name
+from nestopt.fourd.axonn import axonn_20b, axonn_80b
+from nestopt.fourd.predict import calibrated, calibration, predict
+from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
 from nestopt.placement.comm import Network, families_of, family_profiles
 from nestopt.placement.cost import Grid, Mode, StageCosts
-from nestopt.placement.evaluate import evaluate
 from nestopt.placement.plan import in_flight
 from nestopt.placement.transformer import Transformer, expand
 from nestopt.registry import named
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Report", "Row", "describe", "validate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One measured figure, its prediction, and whether the calibration saw it."""
-
-    row: str
-    measured: float
-    predicted: float
-    fitted: bool = False
-    assumed: tuple[str, ...] = ()
-
-    @property
-    def error(self) -> float:
-        """(predicted - measured) / measured."""
-        return (self.predicted - self.measured) / self.measured
+__all__ = ["table_names", "validate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A table's rows and statistics.
+def validate(tables: Sequence[str] = ()) -> list[Report]:
+    """Reports of the tables: iteration times, then layer times, then memory.
 
-    Attributes
+    Parameters
     ----------
-    table, quantity : str
-        Where the figures are from, and what they are, with the unit.
-    rows : tuple of Row
-    spearman : float or None
-        Rank correlation of measured and predicted FLOP/s per device; None for other quantities.
-    regret : float or None
-        Largest, over groups of alternative ways to run the same job on as many devices, of measured
-        time of the predicted best / measured time of the best - 1; None without such groups.
+    tables : sequence of str
+        Names of `table_names`; none stands for all. What is not asked for is not computed.
+
+    Raises
+    ------
+    UsageError
+        If a name is none of them (with a suggestion).
     """
-
-    table: str
-    quantity: str
-    rows: tuple[Row, ...]
-    spearman: float | None = None
-    regret: float | None = None
-
-    @property
-    def mape(self) -> float:
-        """Mean absolute relative error of all rows."""
-        return float(np.mean([abs(row.error) for row in self.rows]))
-
-    @property
-    def mape_predicted(self) -> float | None:
-        """The same over the rows that were not fitted; None if all were."""
-        errors = [abs(row.error) for row in self.rows if not row.fitted]
-        return float(np.mean(errors)) if errors else None
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON."""
-        return {
-            "table": self.table,
-            "quantity": self.quantity,
-            "mape": self.mape,
-            "mape_of_rows_not_fitted": self.mape_predicted,
-            "spearman": self.spearman,
-            "regret": self.regret,
-            "rows": [
-                {
-                    "row": row.row,
-                    "measured": row.measured,
-                    "predicted": row.predicted,
-                    "error": row.error,
-                    "fitted": row.fitted,
-                    "assumed": list(row.assumed),
-                }
-                for row in self.rows
-            ],
-        }
+    known = table_names()
+    for name in tables:
+        if name not in known:
+            raise unknown_name("table", name, known)
+    return [_report(name) for name in known if not tables or name in tables]
 
 
-def validate() -> list[Report]:
-    """Reports of all tables: iteration times, then layer times, then memory."""
-    reports = [
-        _iteration_times(table, list(group))
-        for table, group in groupby(runs(), key=lambda run: run.table)
-    ]
-    return [*reports, _axonn(), _layer_times(), *_memory(), _activation_shares()]
+def table_names() -> list[str]:
+    """The tables, in the order of `validate`."""
+    return [*dict.fromkeys(run.table for run in runs()), *_OTHERS]
+
+
+def _report(name: str) -> Report:
+    if name in _OTHERS:
+        return _OTHERS[name]()
+    return _iteration_times(name, [run for run in runs() if run.table == name])
 
 
 def _iteration_times(table: str, found: list[Run]) -> Report:
@@ -139,46 +87,47 @@ def _iteration_times(table: str, found: list[Run]) -> Report:
         tuple(rows),
         float(spearmanr(measured, predicted).statistic),
         max(regrets) if regrets else None,
+        remarks=_same_plans(found) + _REMARKS.get(table, ()),
     )
 
 
-def _axonn() -> Report:
-    """80B on 1,024 GPUs of Perlmutter: AxoNN's best decomposition beside Megatron-LM's best plan.
+_REMARKS = {
+    "narayanan2021_table2": (
+        "ZeRO-3: 640, 1120 and 2240 GPUs fill the cluster's units of 160 evenly and get the "
+        "hierarchical all-gather, the others a flat ring at 25 GB/s a GPU; the measured stack "
+        "gathers at about the flat ring's rate on all of them",
+    ),
+}
 
-    Megatron-LM is given every even tensor and pipeline degree and micro-batch that fits.
+
+def _same_plans(found: list[Run]) -> tuple[str, ...]:
+    """What another source measured for a run's plan with another batch.
+
+    Model, devices, degrees, micro-batch and recomputation are the same, so that under 1F1B the
+    time goes with micro-batches + stages - 1 (one synchronisation aside). Where the two sources
+    differ by more than this, no model of these inputs meets both.
     """
-    model, gpus, batch = named_model("axonn-80b")[0], 1024, 1024
-    cluster = calibrated(named("cluster", f"perlmutter-{gpus}"), calibration("a100"))
-    device = cluster.types[0]
-    best = rank(model, machine_of(cluster), gpus, batch, device=device)[0]
-    speed = iteration_flops(model, batch, recompute=True) / best.iteration / gpus
-    workload = expand("80B", model, batch)
-    costs = StageCosts(workload)
-    times = []
-    for tensor, stages, size in product((2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4)):
-        data = gpus // (tensor * stages)
-        if batch % (data * size):
-            continue
-        run = Run(
-            table="arXiv 2305.13525", row="80B", model=model, device="a100", gpus=gpus,
-            tensor=tensor, pipeline=stages, data=data, batch=batch, zero=1, seconds=1.0,
-        )  # fmt: skip
-        priced = evaluate(workload, cluster, plan_of(run, workload, size, 1), costs)
-        if priced.fits:
-            times.append(priced.iteration_time)
-    gain = min(times) / best.iteration - 1
-    assumed = ("batch 1024", "flash attention")
-    rows = (
-        Row(
-            "80B on 1,024 A100, recomputation counted",
-            57.0,
-            100 * speed / device.peak,
-            False,
-            assumed,
-        ),
-        Row("its gain over Megatron-LM", 26.0, 100 * gain, False, assumed),
-    )
-    return Report("axonn arXiv 2305.13525", "% of peak; %", rows)
+    remarks = []
+    for run in found:
+        for other in runs():
+            if other.table == run.table or _plan(other) != _plan(run) or other.batch == run.batch:
+                continue
+            each = run.data * run.microbatch
+            steps, others = (r.batch // each + r.pipeline - 1 for r in (run, other))
+            remarks.append(
+                f"{run.row}: {other.name} is the same plan, {other.seconds:.4g} s at batch "
+                f"{other.batch}; by micro-batches + stages - 1 that is "
+                f"{other.seconds * steps / others:.4g} s at batch {run.batch}, measured here "
+                f"{run.seconds:.4g} s"
+            )
+    return tuple(remarks)
+
+
+def _plan(run: Run) -> tuple[object, ...]:
+    degrees = (run.gpus, run.tensor, run.context, run.pipeline, run.data, run.microbatch)
+    return (
+        run.model, run.device, *degrees, run.chunks, run.recompute, run.sequence_parallel, run.zero
+    )  # fmt: skip
 
 
 _TABLE4 = {
@@ -241,17 +190,14 @@ def _first_stage(name: str, mode: Mode) -> tuple[float, float]:
     return states / 2**30, held * stored / 2**30
 
 
-def _memory() -> list[Report]:
-    states, activations = [], []
+def _memory(table: str, column: str, part: int) -> Report:
+    """Figure 1's states (part 0) or stored activations (part 1)."""
+    rows = []
     for row in read_table("korthikanti2022_fig1_memory_GiB"):
         name = f"{row['model']} {row['mode'].replace('_', ' ')}"
-        state, stored = _first_stage(row["model"], _FIGURE1[row["mode"]])
-        states.append(Row(name, float(row["params_opt_GiB"]), state))
-        activations.append(Row(name, float(row["activations_GiB"]), stored))
-    return [
-        Report("korthikanti2022_fig1 states", "GiB", tuple(states)),
-        Report("korthikanti2022_fig1 activations", "GiB", tuple(activations)),
-    ]
+        predicted = _first_stage(row["model"], _FIGURE1[row["mode"]])[part]
+        rows.append(Row(name, float(row[column]), predicted))
+    return Report(table, "GiB", tuple(rows))
 
 
 _FIGURE7 = {
@@ -272,33 +218,12 @@ def _activation_shares() -> Report:
     return Report("korthikanti2022_fig7", "% of the activations", tuple(rows))
 
 
-def describe(reports: list[Report], console: Console) -> None:
-    """Print all rows and each table's statistics in 80 columns."""
-    from rich.table import Table
-
-    for report in reports:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(f"{report.table}\n{report.quantity}", no_wrap=True, min_width=40)
-        for column in ("measured", "predicted", "error", ""):
-            table.add_column(column, justify="right", no_wrap=True)
-        for row in report.rows:
-            table.add_row(
-                row.row,
-                f"{row.measured:.4g}",
-                f"{row.predicted:.4g}",
-                f"{100 * row.error:+.1f} %",
-                "fitted" if row.fitted else "",
-            )
-        console.print(table)
-        parts = [f"MAPE {100 * report.mape:.1f} %"]
-        if report.mape_predicted is not None and any(row.fitted for row in report.rows):
-            parts.append(f"{100 * report.mape_predicted:.1f} % of rows not fitted")
-        if report.spearman is not None:
-            parts.append(f"Spearman {report.spearman:.2f} (FLOP/s a device)")
-        if report.regret is not None:
-            parts.append(f"regret {100 * report.regret:.1f} %")
-        console.print("  " + "; ".join(parts))
-        assumed = sorted({text for row in report.rows for text in row.assumed})
-        if assumed:
-            console.print("  assumed: " + "; ".join(assumed))
-        console.print()
+_STATES, _ACTIVATIONS = "korthikanti2022_fig1 states", "korthikanti2022_fig1 activations"
+_OTHERS: dict[str, Callable[[], Report]] = {
+    "axonn_80b": axonn_80b,
+    "axonn_20b": axonn_20b,
+    "korthikanti2022_table4": _layer_times,
+    _STATES: lambda: _memory(_STATES, "params_opt_GiB", 0),
+    _ACTIVATIONS: lambda: _memory(_ACTIVATIONS, "activations_GiB", 1),
+    "korthikanti2022_fig7": _activation_shares,
+}

@@ -15,7 +15,8 @@ from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
 from nestopt.fourd.overlap import BlockTimes, LayerTimes, Overlap, compute_seconds, exposed
 from nestopt.fourd.rank import AXONN_OVERLAP, grids_of
-from nestopt.fourd.simulate import simulate, waterfall
+from nestopt.fourd.simulate import simulate
+from nestopt.fourd.waterfall import gains, waterfall
 from nestopt.registry import named
 
 ALL = [Overlap(*flags) for flags in itertools.product((False, True), repeat=6)]
@@ -156,9 +157,18 @@ def test_waterfall_of_80b_on_perlmutter() -> None:
     cluster = named("cluster", "perlmutter-1024")
     blocks = block_times(model, Grid(1, 8, 32, 4), 1024, machine_of(cluster), cluster.types[0])
     steps = waterfall(blocks)
-    times = [time for _, time in steps]
-    assert [name for name, _ in steps][:4] == ["no overlap", "+ OAR", "+ ORS", "+ OAG"]
+    times = [step.simulated for step in steps]
+    assert [step.name for step in steps][:4] == ["no overlap", "+ OAR", "+ ORS", "+ OAG"]
     assert times == sorted(times, reverse=True)
+    assert gains(steps)[3] == times[0] / times[3] - 1
     peak = 1024 * cluster.types[0].peak
     share = iteration_flops(model, 1024, recompute=True) / (times[3] * peak)
     assert 0.45 < share < 0.60
+
+
+def test_waterfall_leaves_caching_out_where_it_does_not_fit() -> None:
+    blocks = chain(3, gather=1.0, gather_again=1.0, reduce=1.0)
+    kept, dropped = waterfall(blocks), waterfall(blocks, cache_fits=False)
+    assert next(step.name for step in kept if step not in dropped) == "+ weight caching"
+    assert "+ weight caching" not in [step.name for step in dropped]
+    assert dropped[-1].simulated > kept[-1].simulated

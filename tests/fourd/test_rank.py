@@ -28,6 +28,9 @@ def test_table_of_named_things() -> None:
     data = json.loads(json.dumps(table.to_json(), allow_nan=False))
     assert data["schema"] == "nestopt.rank4d/1"
     assert data["rows"][0]["simulated_seconds"] == table.simulated[0]
+    steps = {step["name"]: step for step in data["waterfall"]}
+    assert steps["+ data-parallel"]["formula"] == table.rows[0].iteration
+    assert steps["no overlap"]["simulated"] > table.simulated[0]
 
 
 def test_published_mode_has_no_compute_model() -> None:
@@ -48,6 +51,7 @@ def test_description_fits_80_columns(mode: str) -> None:
     assert "…" not in text
     assert "axonn-80b on perlmutter-1024: 1024 devices, batch 1024" in text
     assert ("simul." in text) == (mode == "full")
+    assert ("+ OAG" in text) == (mode == "full")
 
 
 def test_another_transformer_on_another_cluster() -> None:

@@ -14,8 +14,9 @@ from rich.console import Console
 from nestopt.errors import InputError, UsageError
 from nestopt.fourd.calibrate import FREE, fit, log_error
 from nestopt.fourd.predict import calibration, plan_of, predict
+from nestopt.fourd.report import Report, describe
 from nestopt.fourd.runs import read_table, runs, workload_of
-from nestopt.fourd.validate import Report, describe, validate
+from nestopt.fourd.validate import table_names, validate
 
 TABLES = (
     "korthikanti2022_fig1_memory_GiB",
@@ -82,6 +83,51 @@ def test_ranks_of_throughput(reports: dict[str, Report]) -> None:
     assert reports["megascale2024_table2"].spearman > 0.8
 
 
+def test_axonn_80b_differs_by_its_own_share(reports: dict[str, Report]) -> None:
+    """Megatron-LM is predicted where 57 % and 26 % put it; what is missing is AxoNN's share."""
+    share, megatron, gain = reports["axonn_80b"].rows
+    assert megatron.measured == pytest.approx(57 / 1.26)
+    assert abs(megatron.error) < 0.03
+    assert gain.predicted == pytest.approx(100 * (share.predicted / megatron.predicted - 1))
+    assert 50 < share.predicted < 57
+    assert any("over-decomposition" in text for text in reports["axonn_80b"].remarks)
+    assert not any(row.fitted for row in reports["axonn_80b"].rows)
+
+
+def test_axonn_20b_gains_by_overlap(reports: dict[str, Report]) -> None:
+    """53 % published for the overlaps of a 20B model: predicted within a tenth of it."""
+    report = reports["axonn_20b"]
+    (row,) = report.rows
+    assert row.measured == 53
+    assert abs(row.error) < 0.1
+    names = [step.name for step in report.steps]
+    assert names[:5] == ["no overlap", "+ OAR", "+ ORS", "+ OAG", "+ data-parallel"]
+    before, after = report.steps[0], report.steps[4]
+    assert 100 * (before.simulated / after.simulated - 1) == pytest.approx(row.predicted)
+    assert all(step.formula == pytest.approx(step.simulated) for step in report.steps[:5])
+
+
+def test_same_plan_of_another_source_is_named(reports: dict[str, Report]) -> None:
+    """MT-NLG's first row is a plan that Narayanan et al. measured: 55.45 s for 280 + 34 steps."""
+    (remark,) = reports["mtnlg_530b"].remarks
+    expected = 55.45 * (240 + 34) / (280 + 34)
+    assert f"{expected:.4g} s at batch 1920, measured here 60.1 s" in remark
+    assert reports["mtnlg_530b"].rows[0].predicted == pytest.approx(expected, rel=0.01)
+
+
+def test_only_the_asked_tables_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> float:
+        raise AssertionError("a measured run was priced")
+
+    monkeypatch.setattr("nestopt.fourd.validate.predict", refuse)
+    (report,) = validate(["korthikanti2022_fig7"])
+    assert report.table == "korthikanti2022_fig7"
+    with pytest.raises(AssertionError, match="priced"):
+        validate(["mtnlg_530b"])
+    with pytest.raises(UsageError, match="did you mean 'mtnlg_530b'"):
+        validate(["mtnlg_530"])
+
+
 def test_description_and_json(reports: dict[str, Report]) -> None:
     stream = StringIO()
     describe(list(reports.values()), Console(width=80, file=stream))
@@ -89,6 +135,9 @@ def test_description_and_json(reports: dict[str, Report]) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "…" not in text
     assert text.count("fitted") >= 12
+    assert "3 of 9 rows fitted" in text
+    assert "no row fitted" in text
+    assert list(reports) == table_names()
     data = json.loads(json.dumps([r.to_json() for r in reports.values()], allow_nan=False))
     assert {len(row["rows"]) for row in data} >= {10, 12, 9, 8}
 
