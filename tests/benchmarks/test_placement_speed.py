@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from nestopt.options import SolveOptions
-from nestopt.placement.baselines import solve_grid
+from nestopt.placement.baselines.uniform import solve_grid
 from nestopt.placement.check import price
 from nestopt.placement.dp.solve import search_structured, solve
 from nestopt.placement.evaluate import evaluate

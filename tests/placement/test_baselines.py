@@ -14,7 +14,8 @@ from truth import search
 
 from nestopt.errors import InputError, NestoptError
 from nestopt.options import SolveOptions
-from nestopt.placement.baselines import even_split, flat_clusters
+from nestopt.placement.baselines.blind import flat_clusters
+from nestopt.placement.baselines.split import even_split
 from nestopt.placement.check import check_result, price
 from nestopt.placement.plan import Plan
 from nestopt.placement.problem import PlacementInstance
@@ -25,7 +26,7 @@ from nestopt.result import Limit, Reason
 if TYPE_CHECKING:
     from nestopt.result import Result
 
-BASELINES = ("megatron", "grid", "flat-dp", "mcmc", "random")
+BASELINES = ("megatron", "grid", "flat-dp", "repair-dp", "mcmc", "random")
 CHAINS_ONLY = ("megatron", "grid")
 WALKS = ("mcmc", "random")
 
@@ -242,3 +243,21 @@ def test_bound_of_a_baseline_is_arithmetic(small):
     assert result.witness["name"] == "compute"
     assert 0 < result.bound <= run("dp", small).objective
     assert math.isfinite(result.bound)
+
+
+def test_repair_brings_a_plan_that_ignores_memory_into_it():
+    """With memory to spare it is the dynamic program; with less it pays for its ignorance."""
+    instance = PlacementInstance(
+        named("workload", "gpt3-1.7b,batch=32,layers=6"), named("cluster", "tree:4x2")
+    )
+    types = instance.cluster.types
+    needed = []
+    for share in (1.0, 0.2, 0.1):
+        memory = tuple(replace(t, memory=share * t.memory, reserve=0.0) for t in types)
+        shrunk = replace(instance, cluster=replace(instance.cluster, types=memory))
+        repaired, exact = run("repair-dp", shrunk), run("dp", shrunk)
+        check_result(repaired)
+        needed.append((repaired.objective, exact.objective))
+    assert needed[0][0] == pytest.approx(needed[0][1], rel=1e-12)
+    assert all(ours >= best * (1 - 1e-12) for ours, best in needed)
+    assert needed[-1][0] > needed[0][0]

@@ -18,7 +18,7 @@ from truth import search
 
 from nestopt.errors import CheckError, InputError
 from nestopt.options import SolveOptions
-from nestopt.placement.baselines import even_split
+from nestopt.placement.baselines.split import even_split
 from nestopt.placement.check import check_plan, check_result, price
 from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.evaluate import evaluate

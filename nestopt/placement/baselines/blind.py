@@ -1,0 +1,173 @@
+"""The dynamic program made blind: to the network's levels, or to memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.baselines.judge import Judge
+from nestopt.placement.cluster import Cluster, Level
+from nestopt.placement.cost import config_of, grid_of
+from nestopt.placement.evaluate import evaluate
+from nestopt.placement.space import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nestopt.options import SolveOptions
+    from nestopt.placement.plan import Plan
+    from nestopt.placement.problem import PlacementInstance
+    from nestopt.result import Result
+
+__all__ = ["flat_clusters", "solve_flat_dp", "solve_repair_dp"]
+
+_BOUNDLESS = 1e30
+"""Bytes of a device that never runs out."""
+
+
+def flat_clusters(cluster: Cluster) -> list[Cluster]:
+    """The cluster without its levels: as fast as a node, and as slow as its slowest share."""
+    top = len(cluster.levels) - 1
+    latency = max(level.latency for level in cluster.levels)
+    shares = [level.port for level in cluster.levels]
+    for index, level in enumerate(cluster.levels[:-1]):
+        shares.append(level.uplink / max(cluster.sizes[index]))
+    size = (cluster.num_devices,)
+    return [
+        Cluster(
+            f"{cluster.name} (flat)",
+            (Level("flat", latency if top else cluster.levels[0].latency, port),),
+            cluster.types,
+            cluster.type_of,
+            (size,),
+            cluster.failed,
+        )
+        for port in (cluster.levels[0].port, min(shares))
+    ]
+
+
+def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """The dynamic program on a flat network, its plans priced on the real one."""
+    from nestopt.placement.dp.solve import search_structured
+
+    judge = Judge(instance, options, "flat-dp")
+
+    def plans() -> Iterator[Plan]:
+        for flat in flat_clusters(instance.cluster):
+            left = options.time_limit - judge.seconds
+            quiet = replace(options, time_limit=left, progress=None)
+            found = search_structured(instance.workload, flat, judge.settings, quiet)
+            judge.limit = found.limit or judge.limit
+            if found.plan is not None:
+                yield found.plan
+            if found.limit == "interrupted":
+                return
+
+    return judge.run(plans())
+
+
+def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """The dynamic program with no regard to memory, its plan repaired until it fits.
+
+    A stage that does not fit takes the fastest mode (sequence parallelism, ZeRO stage,
+    recomputation) that does. Where none does, the micro-batch falls to the next smaller divisor
+    and, at the last, operators move from the fullest stage to a neighbour.
+    """
+    from nestopt.placement.dp.solve import search_structured
+
+    judge = Judge(instance, options, "repair-dp")
+    boundless = replace(
+        instance.cluster,
+        types=tuple(replace(t, memory=_BOUNDLESS, reserve=0.0) for t in instance.cluster.types),
+    )
+
+    def plans() -> Iterator[Plan]:
+        quiet = replace(options, progress=None)
+        found = search_structured(instance.workload, boundless, judge.settings, quiet)
+        judge.limit = found.limit or judge.limit
+        if found.plan is not None:
+            yield from _repaired(judge, found.plan)
+
+    return judge.run(plans())
+
+
+def _repaired(judge: Judge, plan: Plan) -> Iterator[Plan]:
+    """The plan with modes that fit, at the largest micro-batch that allows it; at most one."""
+    share = judge.workload.global_batch // plan.replicas
+    offered = judge.settings.microbatch
+    parts = [grid_of(stage.config).sample_parts for stage in plan.stages]
+    for b in reversed(divisors(share)):
+        if b > plan.microbatch or any(b % part for part in parts):
+            continue
+        if offered is not None and b not in offered:
+            continue
+        moved: Plan | None = replace(plan, microbatch=b)
+        # Each move empties a stage by one operator, so this ends.
+        for _ in range(judge.workload.num_operators):
+            if moved is None:
+                break
+            fitted, fullest = _with_fitting_modes(judge, moved)
+            if fitted is not None:
+                yield fitted
+                return
+            moved = _without_one_operator(judge, moved, fullest)
+
+
+def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
+    """The plan with, in each stage that does not fit, the fastest mode that does.
+
+    Returns
+    -------
+    (Plan or None, int)
+        None, and the stage that lacks most, if some stage fits in no mode.
+    """
+    settings = judge.settings
+    priced = evaluate(judge.workload, judge.cluster, plan, judge.costs)
+    over = np.flatnonzero(priced.need > priced.room).tolist()
+    if not over:
+        return plan, -1
+    choices = [range(len(plan.stages))] if settings.uniform else [[q] for q in over]
+    for together in choices:
+        q = together[0]
+        best, value = None, math.inf
+        config = plan.stages[q].config
+        for mode in judge.costs.modes(
+            grid_of(config), settings.zero, settings.recompute, settings.sequence
+        ):
+            stages = list(plan.stages)
+            for index in together:
+                stages[index] = replace(
+                    stages[index], config=config_of(grid_of(stages[index].config), mode)
+                )
+            changed = replace(plan, stages=tuple(stages))
+            found = evaluate(judge.workload, judge.cluster, changed, judge.costs)
+            fits = all(found.need[index] <= found.room[index] for index in together)
+            if fits and found.objective(judge.options.objective) < value:
+                best, value = changed, found.objective(judge.options.objective)
+        if best is None:
+            lacking = priced.need - priced.room
+            return None, int(np.argmax(lacking))
+        plan = best
+    return plan, -1
+
+
+def _without_one_operator(judge: Judge, plan: Plan, q: int) -> Plan | None:
+    """The plan with one operator of stage q in the emptier neighbour, None if it has but one."""
+    if len(plan.stages[q].operators) == 1 or not judge.workload.is_chain:
+        return None
+    priced = evaluate(judge.workload, judge.cluster, plan, judge.costs)
+    room = priced.room - priced.need
+    neighbours = [n for n in (q - 1, q + 1) if 0 <= n < len(plan.stages)]
+    if not neighbours:
+        return None
+    to = max(neighbours, key=lambda n: room[n])
+    operators = plan.stages[q].operators
+    kept, given = (operators[1:], operators[:1]) if to < q else (operators[:-1], operators[-1:])
+    stages = list(plan.stages)
+    stages[q] = replace(stages[q], operators=kept)
+    held = stages[to].operators
+    stages[to] = replace(stages[to], operators=held + given if to < q else given + held)
+    return replace(plan, stages=tuple(stages))

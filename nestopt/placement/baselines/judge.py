@@ -1,0 +1,113 @@
+"""Pricing of candidate plans, and the best of them as a result."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.cost import StageCosts
+from nestopt.placement.evaluate import evaluate, reported
+from nestopt.placement.space import SpaceSettings
+from nestopt.result import Limit, Reason, Result, Termination, instance_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nestopt.options import SolveOptions
+    from nestopt.placement.plan import Plan
+    from nestopt.placement.problem import PlacementInstance
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """Prices plans with the evaluator and keeps the best that fits.
+
+    Attributes
+    ----------
+    best : float
+    plan : Plan or None
+    limit : str
+        What ended the method: ``iterations`` when it finished, else ``time`` or ``interrupted``.
+    """
+
+    def __init__(self, instance: PlacementInstance, options: SolveOptions, method: str) -> None:
+        self.instance, self.options, self.method = instance, options, method
+        self.workload, self.cluster = instance.workload, instance.cluster
+        self.costs = StageCosts(self.workload)
+        self.settings = SpaceSettings.parse(options.set)
+        self.best = math.inf
+        self.plan: Plan | None = None
+        self.limit = "iterations"
+        self.priced = 0
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._began
+
+    def price(self, plan: Plan) -> float:
+        """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
+        self.priced += 1
+        if plan.schedule == "interleaved" and not self._interleaves(plan):
+            return math.inf
+        found = evaluate(self.workload, self.cluster, plan, self.costs)
+        value = found.objective(self.options.objective) if found.fits else math.inf
+        if value < self.best:
+            self.best, self.plan = value, plan
+            if self.options.progress is not None:
+                self.options.progress(self.seconds, value, -math.inf, self.method)
+        return value
+
+    def _interleaves(self, plan: Plan) -> bool:
+        """Whether the stages divide the micro-batches, and the chunks the operators."""
+        kinds = self.costs.kind_of
+        repeated = np.bincount(kinds) > 1
+        m = self.workload.global_batch // (plan.replicas * plan.microbatch)
+        held = [np.bincount(kinds[list(s.operators)], minlength=len(repeated)) for s in plan.stages]
+        return m % len(plan.stages) == 0 and not (np.stack(held)[:, repeated] % plan.chunks).any()
+
+    def run(self, plans: Iterable[Plan]) -> Result:
+        """Price plans until they or the time end; the best as a result."""
+        try:
+            for plan in plans:
+                self.price(plan)
+                if self.seconds > self.options.time_limit:
+                    self.limit = "time"
+                    break
+        except KeyboardInterrupt:
+            self.limit = "interrupted"
+        return self.result()
+
+    def result(self) -> Result:
+        """The best plan as a result; a baseline proves nothing but the arithmetic bound."""
+        from nestopt.placement.bound import compute_bound
+
+        reason = Reason.NO_SOLUTION if self.plan is None else Reason.FEASIBLE
+        solution, objective = None, None
+        if self.plan is not None:
+            plan, _ = reported(self.workload, self.cluster, self.plan, self.costs)
+            solution, objective = plan.to_json(), self.best
+        bound = compute_bound(self.workload, self.cluster, self.options.objective)
+        return Result(
+            problem="placement",
+            instance=instance_record(self.instance),
+            method=self.method,
+            termination=Termination(reason, Limit(self.limit)),
+            objective=objective,
+            bound=bound["value"],
+            seconds=self.seconds,
+            seed=self.options.seed,
+            solution=solution,
+            witness={"name": bound["name"], **bound["witness"]},
+            stats={"priced": self.priced},
+            settings={
+                "objective": self.options.objective,
+                "space": "structured",
+                **{k: v for k, v in self.options.set.items() if k not in ("batch", "model")},
+            },
+        )

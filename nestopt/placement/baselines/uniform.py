@@ -1,0 +1,182 @@
+"""Uniform plans: the manual recipe and the exhaustive grid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.placement.baselines.judge import Judge
+from nestopt.placement.baselines.split import even_split
+from nestopt.placement.comm import PROFILE
+from nestopt.placement.cost import FAMILIES, Grid, Mode, config_of
+from nestopt.placement.plan import Plan, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from nestopt.options import SolveOptions
+    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.problem import PlacementInstance
+    from nestopt.placement.space import SpaceSettings
+    from nestopt.placement.workload import Workload
+    from nestopt.result import Result
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["solve_grid", "solve_megatron", "uniform_plan"]
+
+
+def uniform_plan(
+    cluster: Cluster,
+    ends: Sequence[int],
+    grid: Grid,
+    mode: Mode,
+    replicas: int,
+    microbatch: int,
+    layout: str,
+    settings: SpaceSettings,
+) -> Plan:
+    """One configuration for all stages, without gaps."""
+    alive = cluster.alive
+    w, stages = grid.width, len(ends)
+    config = config_of(grid, mode)
+    begin = [0, *ends[:-1]]
+    rows = []
+    for q in range(stages):
+        first = q * replicas * w if layout == "inner" else q * w
+        stride = w if layout == "inner" else stages * w
+        places = first + np.arange(replicas)[:, None] * stride + np.arange(w)
+        rows.append(Stage(tuple(range(begin[q], ends[q])), config, alive[places]))
+    return Plan(tuple(rows), replicas, microbatch, settings.schedule, settings.chunks)
+
+
+def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Floats:
+    """Seconds of each operator without communication, on the fastest device type."""
+    profiles = np.zeros((len(FAMILIES), PROFILE))
+    kinds = np.min(
+        [
+            judge.costs.rates(grid, [mode], microbatch, 1, profiles, [t])[:, 0]
+            for t in judge.cluster.types
+        ],
+        axis=0,
+    )
+    return kinds[judge.costs.kind_of]
+
+
+def _chain_only(workload: Workload) -> None:
+    from nestopt.errors import NestoptError
+
+    if not workload.is_chain:
+        raise NestoptError(
+            f"workload {workload.name!r} is not a chain; this baseline splits chains only "
+            "(dp, milp, cpsat, mcmc and random take any graph)"
+        )
+
+
+def _uniform(
+    judge: Judge,
+    grids: Sequence[Grid],
+    modes: Callable[[Grid], Sequence[Mode]],
+    layouts: Sequence[str],
+    *,
+    full: bool,
+) -> Iterator[Plan]:
+    """Uniform plans, those of least compute first, until none can beat the best any more.
+
+    `full` leaves out degrees that leave devices idle where more stages could use them.
+    """
+    _chain_only(judge.workload)
+    alive = len(judge.cluster.alive)
+    objective, chunks = judge.options.objective, judge.settings.chunks
+    begins = _units(judge)
+    splits: dict[tuple[bytes, int], list[int]] = {}
+    for grid in grids:
+        if not judge.costs.allowed(grid).all():
+            continue
+        for d, b in judge.settings.batches(judge.workload, alive // grid.width):
+            if b % grid.sample_parts:
+                continue
+            most = min(len(begins), alive // (d * grid.width))
+            m = judge.workload.global_batch // (d * b)
+            for stages in range(1, most + 1):
+                if full and stages < most and alive % (d * grid.width * stages):
+                    continue
+                if judge.settings.schedule == "interleaved" and m % stages:
+                    continue
+                for mode in modes(grid):
+                    times = np.add.reduceat(_layer_times(judge, grid, mode, b), begins)
+                    key = ((times / times.sum()).round(9).tobytes(), stages)
+                    if key not in splits:
+                        splits[key] = even_split(times, stages)
+                    ends = splits[key]
+                    slowest = np.add.reduceat(times, [0, *ends[:-1]]).max()
+                    floor = slowest
+                    if objective == "iteration-time":
+                        floor = (m - 1 / chunks) * slowest + times.sum() / chunks
+                    if floor >= judge.best:
+                        continue
+                    ends = [*(begins[end] for end in ends[:-1]), judge.workload.num_operators]
+                    if grid.e > 1 and not _all_hold_experts(judge.workload, ends):
+                        continue
+                    for layout in layouts if d > 1 else layouts[:1]:
+                        yield uniform_plan(
+                            judge.cluster, ends, grid, mode, d, b, layout, judge.settings
+                        )
+
+
+def _units(judge: Judge) -> list[int]:
+    """First operators of what a split keeps together: as many of a repeated kind as chunks."""
+    kinds = judge.costs.kind_of.tolist()
+    begins = [0]
+    for index, kind in enumerate(kinds):
+        begin = begins[-1]
+        if kind != kinds[begin] or index - begin == judge.settings.chunks:
+            begins.append(index)
+    return begins
+
+
+def _all_hold_experts(workload: Workload, ends: Sequence[int]) -> bool:
+    return all(
+        any(o.experts for o in workload.operators[begin:end])
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+    )
+
+
+def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """The best balanced manual recipe (Megatron-LM's degrees, chosen well).
+
+    Where the space leaves out the recipe's ZeRO stage, sequence parallelism or layout, what it
+    offers instead.
+    """
+    judge = Judge(instance, options, "megatron")
+    node = int(np.bincount(instance.cluster.group_of[0][instance.cluster.alive]).max(initial=1))
+    alive = len(instance.cluster.alive)
+    s = judge.settings
+    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == g.c == 1]
+
+    def modes(grid: Grid) -> Sequence[Mode]:
+        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        recipe = [
+            m
+            for m in offered
+            if m.zero == 1 and m.sequence_parallel == (grid.t > 1) and not m.overlap
+        ]
+        return recipe or offered
+
+    layouts = ["inner"] if "inner" in s.layouts else s.layouts
+    return judge.run(_uniform(judge, grids, modes, layouts, full=True))
+
+
+def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """The best uniform plan of an exhaustive grid of degrees."""
+    judge = Judge(instance, options, "grid")
+    s = judge.settings
+    grids = s.grids(instance.workload, len(instance.cluster.alive))
+
+    def modes(grid: Grid) -> Sequence[Mode]:
+        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+
+    return judge.run(_uniform(judge, grids, modes, s.layouts, full=False))
