@@ -1,11 +1,12 @@
 """Placement as a constraint program (CP-SAT), one scenario at a time.
 
-The choices and the families without prices are in `formulations.placement_model`. Where a price
-depends on several choices, a constraint for each combination holds only if they are made. Times
-are integers, rounded down, so the solver's bound is valid; a stage's time has about eight digits,
-so the rounding of a whole plan is below `precision` of its price for the sizes that can be solved
-(more digits overflow in CP-SAT's presolve, which then loses solutions). Memory is rounded down
-too: a plan that does not really fit is found out by the evaluator and its stage forbidden.
+The choices and the families without prices are in `formulations.placement_model` and its bases.
+Where a price depends on several choices, a constraint for each combination holds only if they are
+made. Times are integers, rounded down, so the solver's bound is valid; a stage's time has about
+eight digits, so the rounding of a whole plan is below `precision` of its price for the sizes that
+can be solved (more digits overflow in CP-SAT's presolve, which then loses solutions). Memory is
+rounded down too: a plan that does not really fit is found out by the evaluator and its stage
+forbidden.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from formulations.placement_model import PlacementModel, name_of
-from formulations.placement_prices import DENSE, TYPES
+from formulations.placement_choices import name_of
+from formulations.placement_config import DENSE, JOINT, TYPES
+from formulations.placement_model import PlacementModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from formulations.adapters import Outcome
-    from formulations.placement_prices import Config
+    from formulations.placement_config import Config
     from formulations.placement_scenario import ScenarioData
     from nestopt.options import SolveOptions
     from nestopt.placement.problem import PlacementInstance
@@ -320,7 +322,7 @@ class PlacementCpsat(PlacementModel):
                             self._add(
                                 self.spent[p, f] >= self._held(p, whole),
                                 "spent", p, c.index, f, k,
-                                when=[self.config[p, c.index], chosen[k]],
+                                when=[self.config[p, c.index], *chosen[k]],
                             )  # fmt: skip
             least = [
                 self._least(o, g) * share
@@ -344,12 +346,21 @@ class PlacementCpsat(PlacementModel):
             default=0,
         )
 
-    def _chosen(self, position: int, config: Config, family: int) -> list[Any]:
-        """The variables that say which class of a family (or type set) a stage has."""
-        if family == TYPES:
-            return [self.types[position, y] for y in range(len(self.data.type_sets))]
+    def _chosen(self, position: int, config: Config, family: int) -> list[list[Any]]:
+        """What says which class of a family (or type set, or combination) a stage has."""
+        if family == JOINT:
+            return [
+                [self._choice(position, config, f, k) for f, k in zip(config.joined, combination)]
+                for combination in config.combinations
+            ]
         count = len(config.excess[family])
-        return [self.comm[position, config.grid.index, family, k] for k in range(count)]
+        return [[self._choice(position, config, family, k)] for k in range(count)]
+
+    def _choice(self, position: int, config: Config, family: int, k: int) -> Any:
+        """Whether a stage that has the configuration has a class of a family (or a type set)."""
+        if family == TYPES:
+            return self.types[position, k]
+        return self.comm[position, config.grid.index, family, k]
 
     def add_synchronisation(self) -> None:
         """The largest synchronisation is at least every stage's, its optimizer step included.
@@ -382,15 +393,15 @@ class PlacementCpsat(PlacementModel):
         present = self._held(p, [max(1, math.floor(x * share)) if x else 0 for x in values])
         if tied is not None:
             present -= math.ceil(tied.params * share) * self.both[p]
-        chosen = self._chosen(p, c, f)
         for k, lines in enumerate(c.sync[f]):
             key = (p, c.index, f, k)
+            chosen = self._choice(p, c, f, k)
             row = [self.line[(*key, i)] for i in range(len(lines) + 1)]
             config = self.config[p, c.index]
-            self._add(self.sum(row) >= config + chosen[k] - 1, "line", *key)
+            self._add(self.sum(row) >= config + chosen - 1, "line", *key)
             for i, line in enumerate(row):
                 self._add(line <= config, "line_config", *key, i)
-                self._add(line <= chosen[k], "line_class", *key, i)
+                self._add(line <= chosen, "line_class", *key, i)
             self._add(present <= 0, "line_nothing", *key, when=[row[0]])
             for line, (intercept, slope) in zip(row[1:], lines):
                 price = self._held(p, [self._down_sync(slope * x) for x in values])
@@ -419,7 +430,7 @@ class PlacementCpsat(PlacementModel):
                             if least is not None and least != most:
                                 self._add(
                                     held <= least, "capacity", p, c.index, kind, f, k,
-                                    when=[config, chosen[k]],
+                                    when=[config, *chosen[k]],
                                 )  # fmt: skip
 
     def add_floors(self) -> None:

@@ -1,9 +1,9 @@
 """Placement as a mixed-integer linear program (PuLP), one scenario at a time.
 
-The choices and the families without prices are in `formulations.placement_model`. Where a price
-depends on several choices, operators are split over them (``share`` over configurations, ``part``
-over their classes too), which keeps the relaxation tight. Time is counted in thousandths of a
-reference time, memory in devices' memories, parameters and cuts in totals.
+The choices and the families without prices are in `formulations.placement_model` and its bases.
+Where a price depends on several choices, operators are split over them (``share`` over
+configurations, ``part`` over their classes too), which keeps the relaxation tight. Time is counted
+in thousandths of a reference time, memory in devices' memories, parameters and cuts in totals.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from formulations.placement_model import PlacementModel, name_of
-from formulations.placement_prices import DENSE, TYPES
+from formulations.placement_choices import name_of
+from formulations.placement_config import DENSE, JOINT, TYPES
+from formulations.placement_model import PlacementModel
 
 if TYPE_CHECKING:
     from formulations.adapters import Outcome
-    from formulations.placement_prices import Config
+    from formulations.placement_config import Config
     from formulations.placement_scenario import ScenarioData
     from nestopt.options import SolveOptions
     from nestopt.placement.problem import PlacementInstance
@@ -229,6 +230,7 @@ class PlacementMilp(PlacementModel):
                         )
                         for k, (part, both) in enumerate(zip(parts, joint)):
                             self._add(part <= both, "part", o, p, c.index, f, k)
+                self._add_combinations(p, c)
             for y in range(len(self.data.type_sets)):
                 met = self.sum(self.joint[p, c.index, TYPES, y] for c in configs)
                 self._add(met == self.types[p, y], "joint_types", p, y)
@@ -238,6 +240,19 @@ class PlacementMilp(PlacementModel):
                         self.joint[p, c.index, f, k] for c in configs if c.grid.index == g
                     )
                     self._add(met == chosen, "joint_comm", p, g, f, k)
+
+    def _add_combinations(self, p: int, c: Config) -> None:
+        """A combination of choices is met with each of them."""
+        for axis, f in enumerate(c.joined):
+            for k in range(len(c.excess[f])):
+                met = self.sum(
+                    self.joint[p, c.index, JOINT, m]
+                    for m, combination in enumerate(c.combinations)
+                    if combination[axis] == k
+                )
+                self._add(
+                    met == self.joint[p, c.index, f, k], "joint_combinations", p, c.index, f, k
+                )
 
     def add_cuts(self) -> None:
         """A cut carries, for each operator before it, its largest edge to one behind it."""

@@ -1,128 +1,46 @@
-"""Choices of a stage and their prices, operator by operator.
+"""Prices of a stage's choices, operator by operator.
 
 Every price comes from the stage-cost module (`nestopt.placement.cost`, `nestopt.placement.comm`),
-called with one operator or one family at a time, so that a model can add them up.
+called with one operator and one family at a time (with overlap, with X, Y and Z together), so that
+a model can add them up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from formulations.placement_classes import FamilyClass, family_classes
+from formulations.placement_classes import family_classes
+from formulations.placement_config import (
+    AXES,
+    DENSE,
+    JOINT,
+    SPARSE,
+    TYPES,
+    Config,
+    Family,
+    GridChoice,
+    beats,
+)
 from nestopt.placement.comm import PROFILE, families_of
-from nestopt.placement.cost import Blocks
+from nestopt.placement.cost import Blocks, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
+    from formulations.placement_config import Line
     from formulations.placement_data import PlacementData
-    from nestopt.placement.cost import Grid, Mode
+    from nestopt.placement.cost import Grid
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "DENSE",
-    "SPARSE",
-    "Config",
-    "Family",
-    "GridChoice",
-    "Line",
-    "TYPES",
-    "price_grid",
-]
+__all__ = ["price_grid"]
 
-Line = tuple[float, float]
-"""Intercept and slope."""
-
-TENSOR, DENSE, SPARSE, TYPES = 1, 5, 6, -1
 _SLACK = 1e-12
-
-
-@dataclass(frozen=True, eq=False)
-class Family:
-    """A family of a grid whose place matters.
-
-    Attributes
-    ----------
-    index : int
-        Position in `nestopt.placement.cost.FAMILIES`.
-    groups : tuple of tuples of int
-        Roles of every group.
-    classes : tuple of FamilyClass
-    """
-
-    index: int
-    groups: tuple[tuple[int, ...], ...]
-    classes: tuple[FamilyClass, ...]
-
-    @property
-    def size(self) -> int:
-        """Members of a group."""
-        return len(self.groups[0])
-
-
-@dataclass(frozen=True, eq=False)
-class GridChoice:
-    """Degrees that a stage may have. Its roles are 0..d w - 1: rank j of replica r is r w + j."""
-
-    index: int
-    grid: Grid
-    roles: int
-    families: tuple[Family, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Config:
-    """A grid with a mode, and its prices.
-
-    Attributes
-    ----------
-    compute : float array (operators,)
-        Seconds of an operator on the fastest devices with the cheapest communication.
-    excess : dict of int to float array (classes, operators)
-        By family: seconds that a class adds to that; for ``TYPES``, that a type set adds.
-    step : float array (type sets, operators)
-        Seconds of the optimizer step.
-    step_shared : float array (type sets,)
-        Seconds of it that shared parameters save.
-    sync : dict of int to tuple, one entry a class, of lines
-        Families 3 and 4: the synchronisation of x parameters (all of the stage) takes the least
-        of the lines at x, and nothing at x = 0.
-    states, stored, working, gathered : float arrays (operators,)
-        Bytes that add up over operators; the same for each micro-batch in flight; bytes of which
-        the largest operator's count; a second kind of those.
-    states_shared, buffers : float
-        Bytes that shared parameters save; bytes per byte of the two cuts.
-    allowed : bool array (operators,)
-    """
-
-    index: int
-    grid: GridChoice
-    mode: Mode
-    compute: Floats
-    excess: dict[int, Floats]
-    step: Floats
-    step_shared: Floats
-    sync: dict[int, tuple[tuple[Line, ...], ...]]
-    states: Floats
-    stored: Floats
-    working: Floats
-    gathered: Floats
-    states_shared: float
-    buffers: float
-    allowed: NDArray[np.bool_]
-
-    def largest_need(self, held: float, largest_cut: float) -> float:
-        """A bound on the bytes that any stage of this configuration needs on a device."""
-        each = float((self.states + held * self.stored).sum())
-        largest = float(self.working.max() + self.gathered.max())
-        return each + largest + 2 * self.buffers * largest_cut
 
 
 def price_grid(
@@ -144,20 +62,17 @@ def price_grid(
     held, most_held : float
         Fewest and most micro-batches in flight at any position.
     """
-    settings = data.settings
-    modes = data.costs.modes(grid, settings.zero, settings.recompute, settings.sequence)
     pricing = _Pricing(data, grid, microbatch, replicas)
-    families = pricing.families()
-    choice = GridChoice(first_grid, grid, replicas * grid.width, families)
-    configs = [pricing.config(choice, mode) for mode in modes]
+    choice = GridChoice(first_grid, grid, replicas * grid.width, pricing.families())
+    configs = pricing.configs(choice)
     limit = max(min(t.usable for t in ts) for ts in data.type_sets)
     kept: list[Config] = []
     room = min(t.usable for ts in data.type_sets for t in ts)
     ample = all(c.largest_need(most_held, data.largest_cut) <= room for c in configs)
     for config in configs:
-        if any(_beats(data, other, config, ample) for other in kept):
+        if any(beats(data, other, config, ample) for other in kept):
             continue
-        kept = [other for other in kept if not _beats(data, config, other, ample)]
+        kept = [other for other in kept if not beats(data, config, other, ample)]
         kept.append(config)
     found: list[Config] = []
     for config in kept:
@@ -168,6 +83,16 @@ def price_grid(
     return found
 
 
+class _Times(NamedTuple):
+    """Seconds of an operator in parts that add up; see `Config`."""
+
+    compute: Floats
+    excess: dict[int, Floats]
+    joined: tuple[int, ...]
+    combinations: tuple[tuple[int, ...], ...]
+    table: Floats
+
+
 class _Pricing:
     """Prices of one grid."""
 
@@ -175,6 +100,8 @@ class _Pricing:
         self.data, self.grid = data, grid
         self.microbatch, self.replicas = microbatch, replicas
         self.sizes = grid.family_sizes(replicas)
+        s = data.settings
+        self.modes = data.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
         self.nowhere = np.zeros((len(self.sizes), PROFILE))
         count = len(data.costs.kinds)
         none = np.zeros(count)
@@ -193,36 +120,53 @@ class _Pricing:
             self.grid, modes, self.microbatch, self.replicas, profiles, self.data.type_sets[types]
         )
 
-    def _extra(self, modes: Sequence[Mode], family: int, profile: Floats) -> Floats:
-        """Seconds that a family's communication takes: (kinds, modes)."""
+    def _only(self, family: int, profile: Floats) -> Floats:
+        """Profiles of which one is not free."""
         profiles = self.nowhere.copy()
         profiles[family] = profile
-        return self._rates(modes, profiles, 0) - self._rates(modes, self.nowhere, 0)
+        return profiles
+
+    def _extra(self, modes: Sequence[Mode], family: int, profile: Floats) -> Floats:
+        """Seconds that a family's communication takes where nothing hides it: (kinds, modes)."""
+        plain = [mode._replace(overlap=False) for mode in modes]
+        free = self._rates(plain, self.nowhere, 0)
+        return self._rates(plain, self._only(family, profile), 0) - free
+
+    # --- families --------------------------------------------------------------------------------
 
     def families(self) -> tuple[Family, ...]:
         """The families that cost something, with their classes."""
-        settings = self.data.settings
         roles = np.arange(self.replicas * self.grid.width, dtype=np.int64)
         groups = families_of(roles.reshape(self.replicas, -1), *self.grid)
         found = []
         for family, (n, rows) in enumerate(zip(self.sizes, groups, strict=True)):
-            # prices of a family differ between modes only in these respects
-            zero = settings.zero if family in self.totals else settings.zero[:1]
-            modes = self.data.costs.modes(
-                self.grid, zero, settings.recompute[:1], settings.sequence
-            )
-            signature = partial(self._signature, family, modes)
+            signature = self._signature_of(family)
             if n == 1 or signature(np.zeros(PROFILE)) == signature(np.ones(PROFILE)):
                 continue
             classes = family_classes(self.data, len(rows), n, signature)
             found.append(Family(family, tuple(tuple(map(int, g)) for g in rows), classes))
         return tuple(found)
 
-    def _signature(self, family: int, modes: Sequence[Mode], profile: Floats) -> Hashable:
-        """Everything that a family of a profile costs."""
-        syncs = sorted({mode.zero for mode in modes})
-        extra = self._extra(modes, family, profile)
-        return extra.tobytes(), *(self.lines(family, zero, profile) for zero in syncs)
+    def _signature_of(self, family: int) -> Callable[[Floats], Hashable]:
+        """What tells everything that a family of a profile costs in any mode."""
+        # prices of a family differ between modes only in these respects
+        zeros = sorted({m.zero for m in self.modes}) if family in self.totals else [0]
+        splits = sorted({m.sequence_parallel for m in self.modes})
+        modes = [Mode(split, zero, "none") for split in splits for zero in zeros]
+
+        def of_axis(profile: Floats) -> Hashable:
+            profiles = self._only(family, profile)
+            return tuple(
+                seconds.tobytes()
+                for split in splits
+                for seconds in self.data.costs.reduces(self.grid, self.microbatch, profiles, split)
+            )
+
+        def of_other(profile: Floats) -> Hashable:
+            extra = self._extra(modes, family, profile)
+            return extra.tobytes(), *(self.lines(family, zero, profile) for zero in zeros)
+
+        return of_axis if family in AXES else of_other
 
     def lines(self, family: int, zero: int, profile: Floats) -> tuple[Line, ...]:
         """Lines whose least is the synchronisation time of x > 0 parameters of the stage.
@@ -250,23 +194,66 @@ class _Pricing:
             found = [(a, s * weight) for a, s in gather]
         return _envelope(found, self.totals[family])
 
-    def config(self, choice: GridChoice, mode: Mode) -> Config:
-        """A configuration with its prices; its number is given later."""
+    # --- configurations --------------------------------------------------------------------------
+
+    def configs(self, choice: GridChoice) -> list[Config]:
+        """The configurations of every mode; their numbers are given later."""
+        return [
+            self._config(choice, mode, times)
+            for mode, times in zip(self.modes, self._times(choice))
+        ]
+
+    def _times(self, choice: GridChoice) -> list[_Times]:
+        """Operators' times, by mode."""
+        # overlap hides the collectives of X, Y and Z behind compute and behind each other
+        axes = [
+            f for f in choice.families if f.index in AXES and any(m.overlap for m in self.modes)
+        ]
+        names = (TYPES, *(f.index for f in axes))
+        sizes = (len(self.data.type_sets), *(len(f.classes) for f in axes))
+        table = np.empty((*sizes, len(self.data.costs.kinds), len(self.modes)))
+        for types, *classes in np.ndindex(*sizes):
+            profiles = self.nowhere.copy()
+            for family, k in zip(axes, classes):
+                profiles[family.index] = family.classes[k].profile
+            table[(types, *classes)] = self._rates(self.modes, profiles, types)
+        extra = {
+            f.index: np.stack([self._extra(self.modes, f.index, c.profile) for c in f.classes])
+            for f in choice.families
+            if f not in axes
+        }
+        kinds = self.data.kinds
+        found = []
+        for m in range(len(self.modes)):
+            least, excess, together = _parts(table[..., m])
+            named = {JOINT if a == JOINT else names[a]: v for a, v in excess.items()}
+            joint = tuple(names[axis] for axis in together)
+            combinations = tuple(np.ndindex(*(sizes[axis] for axis in together))) if joint else ()
+            base = sum(values[..., m].min(axis=0) for values in extra.values())
+            named |= {
+                f: np.maximum(v[..., m] - v[..., m].min(axis=0), 0.0) for f, v in extra.items()
+            }
+            full = table[..., m].reshape(sizes[0], -1, table.shape[-2]) + base
+            found.append(
+                _Times(
+                    (least + base)[kinds],
+                    {f: values[:, kinds] for f, values in named.items()},
+                    joint,
+                    combinations,
+                    full[..., kinds],
+                )
+            )
+        return found
+
+    def _config(self, choice: GridChoice, mode: Mode, times: _Times) -> Config:
         data, costs = self.data, self.data.costs
         kinds = data.kinds
-        by_types = np.stack(
-            [self._rates([mode], self.nowhere, y)[:, 0] for y in range(len(data.type_sets))]
-        )
-        compute = by_types.min(axis=0)
-        excess = {TYPES: (by_types - compute)[:, kinds]}
         sync: dict[int, tuple[tuple[Line, ...], ...]] = {}
         for family in choice.families:
-            profiles = [c.profile for c in family.classes]
-            extra = np.stack([self._extra([mode], family.index, p)[:, 0] for p in profiles])
-            compute = compute + extra.min(axis=0)
-            excess[family.index] = np.maximum(extra - extra.min(axis=0), 0.0)[:, kinds]
             if family.index in self.totals and mode.zero < 3 and self.totals[family.index] > 0:
-                sync[family.index] = tuple(self.lines(family.index, mode.zero, p) for p in profiles)
+                sync[family.index] = tuple(
+                    self.lines(family.index, mode.zero, c.profile) for c in family.classes
+                )
 
         def step(blocks: Blocks) -> Floats:
             return np.stack(
@@ -276,33 +263,84 @@ class _Pricing:
                 ]
             )
 
-        def memory(blocks: Blocks, mode: Mode) -> tuple[Floats, Floats]:
+        def fixed(blocks: Blocks, mode: Mode) -> Floats:
             found = costs.memory(blocks, self.grid, [mode], self.microbatch, self.replicas)
-            return found.fixed[:, 0], found.stored[:, 0]
+            return found.fixed[:, 0]
 
-        once, stored = memory(self.single, mode)
-        twice, _ = memory(self.double, mode)
-        states = twice - once
-        plain, _ = memory(self.single, mode._replace(zero=0))
-        plain_states = memory(self.double, mode._replace(zero=0))[0] - plain
-        working = plain - plain_states
+        def of_largest(mode: Mode) -> tuple[Floats, Floats]:
+            """Bytes that add up over operators, and those of the largest one."""
+            once = fixed(self.single, mode)
+            each = fixed(self.double, mode) - once
+            return each, np.maximum(once - each, 0.0)
+
+        stored = costs.memory(self.single, self.grid, [mode], self.microbatch, self.replicas).stored
+        states, largest = of_largest(mode)
+        # without recompute the largest operator counts for its gathered weights only
+        _, gathered = of_largest(mode._replace(recompute="none"))
         return Config(
-            -1,
-            choice,
-            mode,
-            compute[kinds],
-            excess,
-            step(self.single)[:, kinds],
-            -step(self.shared)[:, 0],
-            sync,
-            states[kinds],
-            stored[kinds],
-            working[kinds],
-            np.maximum(once - states - working, 0.0)[kinds],
-            -float(memory(self.shared, mode)[0][0]),
-            float(memory(self.cut, mode)[0][0]),
-            costs.allowed(self.grid)[kinds],
+            index=-1,
+            grid=choice,
+            mode=mode,
+            compute=times.compute,
+            excess=times.excess,
+            joined=times.joined,
+            combinations=times.combinations,
+            table=times.table,
+            step=step(self.single)[:, kinds],
+            step_shared=-step(self.shared)[:, 0],
+            sync=sync,
+            states=states[kinds],
+            stored=stored[kinds, 0],
+            working=np.maximum(largest - gathered, 0.0)[kinds],
+            gathered=gathered[kinds],
+            states_shared=-float(fixed(self.shared, mode)[0]),
+            buffers=float(fixed(self.cut, mode)[0]),
+            allowed=costs.allowed(self.grid)[kinds],
         )
+
+
+def _parts(table: Floats) -> tuple[Floats, dict[int, Floats], tuple[int, ...]]:
+    """Split a table over several choices into parts that add up.
+
+    Parameters
+    ----------
+    table : float array (choices, ..., choices, kinds)
+
+    Returns
+    -------
+    least : float array (kinds,)
+    excess : dict of int to float array (choices, kinds)
+        By axis what each of its choices adds: nothing on axes that are priced together. Under
+        ``JOINT``, if there are such, what each of their combinations adds.
+    together : tuple of int
+        The axes that are priced together.
+    """
+    axes = range(table.ndim - 1)
+    scale = np.abs(table).max(axis=tuple(axes))
+
+    def along(*chosen: int) -> Floats:
+        """The table along some axes, at the first choice of the others: (choices, kinds)."""
+        at = tuple(slice(None) if axis in chosen else 0 for axis in axes)
+        return table[at].reshape(-1, table.shape[-1])
+
+    together = []
+    for axis in axes:
+        change = table - table.take([0], axis=axis)
+        others = tuple(a for a in axes if a != axis)
+        spread = change.max(axis=others) - change.min(axis=others)
+        if (spread > _SLACK * scale).any():
+            together.append(axis)
+    joint = along(*together)
+    least, excess = joint.min(axis=0), {}
+    if together:
+        excess[JOINT] = joint - least
+    for axis in axes:
+        values = np.zeros((table.shape[axis], table.shape[-1]))
+        if axis not in together:
+            values = along(axis) - along()
+            least = least + values.min(axis=0)
+        excess[axis] = values - values.min(axis=0)
+    return least, excess, tuple(together)
 
 
 def _envelope(lines: Sequence[Line], most: float) -> tuple[Line, ...]:
@@ -320,40 +358,3 @@ def _envelope(lines: Sequence[Line], most: float) -> tuple[Line, ...]:
         kept.append(line)
     last = next((i for i in range(1, len(kept)) if crossing(kept[i - 1], kept[i]) >= most), None)
     return tuple(kept[:last])
-
-
-def _beats(data: PlacementData, a: Config, b: Config, ample: bool) -> bool:
-    """Whether a configuration is at least as good as another of its grid, whatever the stage."""
-    if set(a.sync) - set(b.sync):
-        return False
-    pairs = [(a.compute, b.compute), (_with_tied(data, a.step, a.step_shared),
-                                      _with_tied(data, b.step, b.step_shared))]  # fmt: skip
-    pairs += [(a.excess[f], b.excess[f]) for f in a.excess]
-    if not ample:
-        pairs += [
-            (getattr(a, name), getattr(b, name))
-            for name in ("stored", "working", "gathered", "buffers")
-        ]
-        pairs.append(
-            (
-                _with_tied(data, a.states, a.states_shared),
-                _with_tied(data, b.states, b.states_shared),
-            )
-        )
-    if not all(np.all(x <= np.asarray(y) * (1 + _SLACK)) for x, y in pairs):
-        return False
-    return all(
-        any(x[0] <= y[0] and x[1] <= y[1] for x in mine)
-        for f in a.sync
-        for mine, theirs in zip(a.sync[f], b.sync[f], strict=True)
-        for y in theirs
-    )
-
-
-def _with_tied(data: PlacementData, values: Floats, saved: Floats | float) -> Floats:
-    """Figures of each operator and, appended, of the tied ones together."""
-    tied = data.workload.tied
-    if tied is None:
-        return values
-    both = values[..., [tied.first]] + values[..., [tied.second]]
-    return np.concatenate([values, both - np.reshape(saved, (-1, 1)[2 - values.ndim :])], axis=-1)

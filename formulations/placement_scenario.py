@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formulations.placement_classes import TALLIES
-from formulations.placement_prices import Config, GridChoice, price_grid
+from formulations.placement_prices import price_grid
 from nestopt.errors import NestoptError
 from nestopt.placement.comm import PROFILE
 from nestopt.placement.cost import FAMILIES
 from nestopt.placement.plan import in_flight
 
 if TYPE_CHECKING:
+    from formulations.placement_config import Config, Family, GridChoice
     from formulations.placement_data import PlacementData, TreeGroup
-    from formulations.placement_prices import Family
 
 _SLACK = 1 + 1e-9
 _MOST_COMBINATIONS = 200_000
@@ -246,12 +246,12 @@ class ScenarioData:
     def compatible(self, one: Family, a: int, other: Family, b: int) -> bool:
         """Whether a class of one family can go with a class of another that crosses it.
 
-        The groups of the two families meet in one device each. At a level where no group of the
-        first family reaches beyond a group of the tree, k of them inside bring k members of every
-        group of the other family; what its class allows of that has to suffice for all.
+        Groups of the two families meet in one device at most. At a level where no group of the
+        first family reaches beyond a group of the tree, k of them inside that meet the same groups
+        of the other family bring k members of each; what its class allows of that has to suffice.
         """
         first, second = one.classes[a], other.classes[b]
-        count = len(other.groups)
+        count = one.size
         for level in range(first.span, len(self.data.cluster.levels)):
             devices = 0
             for group in self.data.groups:

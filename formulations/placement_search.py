@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
-from nestopt.placement.cost import grid_of
+from nestopt.placement.cost import grid_of, mode_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
 from nestopt.placement.space import SpaceSettings, divisors
@@ -218,11 +218,8 @@ class _Run:
             return False
         grids = set(s.grids(self.data.workload, alive))
         for c in configs:
-            if grid_of(c) not in grids or c.zero not in s.zero:
-                return False
-            if c.recompute not in s.recompute:
-                return False
-            if c.t > 1 and c.sequence_parallel not in s.sequence:
+            offered = self.data.costs.modes(grid_of(c), s.zero, s.recompute, s.sequence, s.overlap)
+            if grid_of(c) not in grids or mode_of(c) not in offered:
                 return False
         if self.options.space == "general":
             return True
