@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nestopt.errors import InputError
+from nestopt.integers import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,14 +108,10 @@ class Grid:
 
 def factorizations(ranks: int) -> Iterator[Grid]:
     """Every (Gx, Gy, Gz, Gdata) whose product is `ranks`, without a pipeline."""
-    for x in _divisors(ranks):
-        for y in _divisors(ranks // x):
-            for z in _divisors(ranks // x // y):
+    for x in divisors(ranks):
+        for y in divisors(ranks // x):
+            for z in divisors(ranks // x // y):
                 yield Grid(x, y, z, ranks // x // y // z)
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
 
 
 def offset(size: int, parts: int, index: int, unit: int = 1) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 from nestopt.errors import unknown_name
 from nestopt.fourd.runs import workload_of
+from nestopt.integers import divisors
 from nestopt.placement.cost import StageCosts
 from nestopt.placement.evaluate import combine, evaluate
 from nestopt.placement.plan import Plan, Stage, StageConfig
@@ -189,5 +190,5 @@ def _choices(run: Run) -> Iterator[tuple[int, int]]:
         yield size, 1
         layers, uneven = divmod(run.model.layers, run.pipeline)
         if run.pipeline > 1 and not uneven and samples // size % run.pipeline == 0:
-            possible = [chunks for chunks in range(2, layers + 1) if layers % chunks == 0]
+            possible = divisors(layers)[1:]
             yield from ((size, chunks) for chunks in {*possible[:1], *possible[-1:]})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nestopt.errors import InputError
+from nestopt.integers import divisors
 from nestopt.placement.cost import Grid
 from nestopt.placement.plan import RECOMPUTE
 
@@ -24,12 +25,6 @@ SPACE_SETTINGS = (
     "layout", "schedule", "chunks", "uniform", "decomposition", "overlap",
 )  # fmt: skip
 """The ``--set`` keys that describe the space."""
-
-
-def divisors(number: int) -> list[int]:
-    """Divisors of a positive integer, ascending."""
-    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
-    return sorted({*small, *(number // k for k in small)})
 
 
 def _powers(limit: int) -> tuple[int, ...]:

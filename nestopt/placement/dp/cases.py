@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nestopt.integers import divisors
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.tables import (
     Batch,
@@ -17,7 +18,6 @@ from nestopt.placement.dp.tables import (
     build_entries,
     divisible_blocks,
 )
-from nestopt.placement.space import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
