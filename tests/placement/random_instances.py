@@ -180,9 +180,11 @@ def _kind(
         kind["time_fwd"] = {t.name: _log_uniform(rng, 1e-3, 1e-1) for t in types[:1]}
         kind["time_bwd"] = {t.name: _log_uniform(rng, 1e-3, 1e-1) for t in types[:1]}
     if decomposed:
+        # large enough that compute hides a part of them
+        kind["tp_bytes"] = _log_uniform(rng, 1e7, 1e9)
         for reduces in ("x_fwd", "x_bwd"):
             number = int(rng.integers(0, 3))
-            kind[reduces] = tuple(_log_uniform(rng, 1e6, 1e8) for _ in range(number))
+            kind[reduces] = tuple(_log_uniform(rng, 1e7, 1e9) for _ in range(number))
         kind["x_divides"] = (12,) if rng.random() < 0.9 else ()
     return kind
 
