@@ -70,11 +70,12 @@ def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
 
 
 def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
-    """The dynamic program with no regard to memory, its plan repaired until it fits.
+    """The dynamic program with no regard to memory, its plans repaired until they fit.
 
-    A stage that does not fit takes the fastest mode (sequence parallelism, ZeRO stage,
-    recomputation) that does. Where none does, the micro-batch falls to the next smaller divisor
-    and, at the last, operators move from the fullest stage to a neighbour.
+    Every number of replicas gives one plan to repair; the best of them counts. A stage that does
+    not fit takes the fastest mode (sequence parallelism, ZeRO stage, recomputation) that does.
+    Where none does, operators move from the fullest stage to a neighbour and, at the last, the
+    micro-batch falls to the next smaller divisor.
     """
     from nestopt.placement.dp.solve import search_structured
 
@@ -85,11 +86,17 @@ def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Resul
     )
 
     def plans() -> Iterator[Plan]:
-        quiet = replace(options, progress=None)
-        found = search_structured(instance.workload, boundless, judge.settings, quiet)
-        judge.limit = found.limit or judge.limit
-        if found.plan is not None:
-            yield from _repaired(judge, found.plan)
+        batches = judge.settings.batches(instance.workload, len(instance.cluster.alive))
+        for d in sorted({d for d, _ in batches}):
+            left = options.time_limit - judge.seconds
+            quiet = replace(options, time_limit=left, progress=None)
+            space = replace(judge.settings, replicas=(d,))
+            found = search_structured(instance.workload, boundless, space, quiet)
+            judge.limit = found.limit or judge.limit
+            if found.plan is not None and found.objective < judge.best:
+                yield from _repaired(judge, found.plan)
+            if found.limit:
+                return
 
     return judge.run(plans())
 
