@@ -29,10 +29,11 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from nestopt.devices import calibration
 from nestopt.fourd.layertimes import block_times
 from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
-from nestopt.fourd.predict import calibrated, calibration, plan_of
+from nestopt.fourd.predict import calibrated, plan_of
 from nestopt.fourd.rank import AXONN_OVERLAP, rank, waterfall_of
 from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run

@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nestopt.devices import Calibration, calibration
 from nestopt.errors import InputError
-from nestopt.fourd.predict import Calibration, calibration, predict
+from nestopt.fourd.predict import predict
 from nestopt.fourd.runs import runs
 
 if TYPE_CHECKING:

@@ -8,15 +8,12 @@ part.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.errors import unknown_name
+from nestopt.devices import calibration
 from nestopt.fourd.runs import workload_of
 from nestopt.integers import divisors
 from nestopt.placement.cost import StageCosts
@@ -27,56 +24,12 @@ from nestopt.registry import named
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nestopt.devices import Calibration
     from nestopt.fourd.runs import Run
     from nestopt.placement.cluster import Cluster
     from nestopt.placement.workload import Workload
 
-__all__ = ["Calibration", "calibrated", "calibration", "cluster_of", "plan_of", "predict"]
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Efficiency curve of a device type and of the stack on it.
-
-    Attributes
-    ----------
-    efficiency, half_flops : float
-        Of `nestopt.placement.cluster.DeviceType`.
-    memory_fraction : float
-        Part of the memory bandwidth that elementwise work reaches.
-    tensor_exposed : float
-        Part of the tensor-parallel communication that a stack which overlaps it leaves exposed.
-    fitted_on : tuple of str
-        Names of the measured runs that the figures were fitted on; empty if they were not fitted.
-    """
-
-    efficiency: float
-    half_flops: float
-    memory_fraction: float
-    tensor_exposed: float
-    fitted_on: tuple[str, ...] = ()
-
-
-@cache
-def _devices() -> Any:
-    path = files("nestopt").joinpath("data", "devices.json")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def calibration(device: str) -> Calibration:
-    """The figures of a device type from the data file.
-
-    Raises
-    ------
-    UsageError
-        If the file has no such device.
-    """
-    rows = _devices()
-    if device not in rows or device == "note":
-        raise unknown_name("calibrated device", device, [name for name in rows if name != "note"])
-    row = rows[device]
-    figures = {f.name: row[f.name] for f in fields(Calibration) if f.name != "fitted_on"}
-    return Calibration(fitted_on=tuple(row["fitted_on"]), **figures)
+__all__ = ["calibrated", "cluster_of", "plan_of", "predict"]
 
 
 def calibrated(cluster: Cluster, figures: Calibration) -> Cluster:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.devices import calibration
 from nestopt.errors import unknown_name
 from nestopt.fourd.axonn import axonn_20b, axonn_80b
-from nestopt.fourd.predict import calibrated, calibration, predict
+from nestopt.fourd.predict import calibrated, predict
 from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
 from nestopt.placement.comm import Network, families_of, family_profiles
