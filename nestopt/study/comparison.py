@@ -66,15 +66,20 @@ def label(record: Record) -> str:
 
 
 def problem_key(record: Record) -> ProblemKey:
-    """What was optimised: the instance's hash, the objective, and the space (placement).
+    """What was optimised: the instance (hash), the objective, and the space (placement).
 
-    Two records with the same key have the same optimum.
+    Two records with the same key have the same optimum. The bound of a ranking of decompositions
+    is none on other plans, so that it has a space of its own; an instance that was not built is
+    known by its parameters.
     """
     instance, settings = record["instance"], record.get("settings") or {}
-    if instance.get("problem") == "collective":
-        return str(instance["sha256"]), "makespan", ""
+    identity = str(instance["sha256"] or instance_key(record))
+    problem = instance.get("problem")
+    if problem == "collective":
+        return identity, "makespan", ""
     objective = str(settings.get("objective") or "iteration-time")
-    return str(instance["sha256"]), objective, str(settings.get("space") or "structured")
+    space = problem if problem == "ranking" else settings.get("space") or "structured"
+    return identity, objective, str(space)
 
 
 def objective_key(record: Record) -> ObjectiveKey:
@@ -102,29 +107,26 @@ def timed_out(record: Record) -> bool:
     return record["termination"].get("limit") == "time"
 
 
-def seconds_counted(record: Record, clock: str = "cpu") -> float:
-    """Seconds of a run; a run that a limit or an error ended counts at the time limit.
+def seconds_counted(record: Record) -> float:
+    """CPU seconds of the method; a run that a limit or an error ended counts at the time limit.
 
-    Parameters
-    ----------
-    record : mapping
-    clock : str
-        ``cpu``, ``wall`` or ``seconds`` (the method's own wall-clock time).
+    Where a record has not the method's CPU time it is that of the whole process.
 
     Raises
     ------
     InputError
-        If the record lacks the figure.
+        If the record has neither.
     """
     limit = number(record.get("time_limit"))
     reason = record["termination"]["reason"]
     cut = record["termination"].get("limit") in ("time", "memory") or reason == "error"
     if cut and limit is not None and math.isfinite(limit):
         return limit
-    spent = number(record.get(clock))
-    if spent is None:
-        raise InputError(f"{label(record)} has no figure", field=clock)
-    return spent
+    for clock in ("method_cpu", "cpu"):
+        spent = number(record.get(clock))
+        if spent is not None:
+            return spent
+    raise InputError(f"{label(record)} has no figure", field="cpu")
 
 
 def grouped(

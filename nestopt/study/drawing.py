@@ -38,6 +38,8 @@ _COLOURS = (
 _MARKERS = "osD^vP*X"
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
+_FINE = (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+
 _RULES: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -121,8 +123,8 @@ def log_scale(axes: Axes, which: str) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-    subs = (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=8))
+    subs = (1.0,) if high / low > 200 else (1.0, 2.0, 5.0) if high / low > 8 else _FINE
+    axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
     axis.set_minor_formatter(NullFormatter())
 

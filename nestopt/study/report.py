@@ -209,8 +209,8 @@ def _explanation() -> str:
     gaps = "; ".join(f"{name}: {formula}" for name, formula in GAPS.items())
     return (
         f"{gaps}. Their means are arithmetic, over the n runs that have the gap. CPU time: shifted "
-        f"geometric mean, shift {SHIFT:g} s, of the whole process; runs that a limit or an error "
-        "ended count at the time limit. Primal integral: arithmetic mean, as a share of the time "
+        f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the time "
+        "limit. Primal integral: arithmetic mean, as a share of the time "
         "limit, against the best objective known."
     )
 

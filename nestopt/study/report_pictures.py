@@ -172,7 +172,8 @@ def time_figure(records: Sequence[Record], size: str) -> Figure | None:
         points = []
         for row in rows:
             value = _positive((row.get("parameters") or {}).get(size))
-            if value is not None and number(row.get("cpu")) is not None:
+            known = any(number(row.get(clock)) is not None for clock in ("method_cpu", "cpu"))
+            if value is not None and known:
                 points.append((value, max(seconds_counted(row), 1e-3), timed_out(row)))
         if not points:
             continue

@@ -263,7 +263,7 @@ def bootstrap_interval(
     """
     from scipy.special import ndtr, ndtri
 
-    array = _numbers(values, "values")
+    array = np.sort(_numbers(values, "values"))  # so that the order of the values does not matter
     if method not in ("percentile", "bca"):
         raise InputError(f"expected percentile or bca, got {method!r}", field="method")
     if not 0 < level < 1:

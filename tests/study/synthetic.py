@@ -63,6 +63,7 @@ def record(
         "bound": bound,
         "gap": gap,
         "seconds": seconds,
+        "method_cpu": seconds,
         "wall": seconds + 0.5,
         "cpu": seconds + 0.4,
         "peak_rss": 2**27,

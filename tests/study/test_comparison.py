@@ -80,8 +80,9 @@ def test_joins_name_what_has_no_partner() -> None:
 
 
 def test_timeouts_and_errors_count_at_the_limit() -> None:
-    assert seconds_counted(record(seconds=2.0), "seconds") == 2.0
-    assert seconds_counted(record(seconds=2.0)) == pytest.approx(2.4)
+    assert seconds_counted(record(seconds=2.0)) == 2.0
+    assert seconds_counted(record(seconds=2.0, method_cpu=None)) == pytest.approx(2.4)
+    assert seconds_counted(record(reason="infeasible", objective=None, bound="inf")) == 1.0
     for row in (
         record(objective=None, seconds=7.0),
         record(reason="feasible", limit="time", seconds=61.0),
@@ -89,9 +90,17 @@ def test_timeouts_and_errors_count_at_the_limit() -> None:
         record(reason="error", objective=None, seconds=1.0),
     ):
         assert seconds_counted(row) == 60.0
-    assert seconds_counted(record(reason="feasible", limit="time", time_limit=None), "wall") == 1.5
+    assert seconds_counted(record(reason="feasible", limit="time", time_limit=None)) == 1.0
     with pytest.raises(InputError, match="cpu"):
-        seconds_counted(record(cpu=None))
+        seconds_counted(record(cpu=None, method_cpu=None))
+
+
+def test_a_ranking_of_decompositions_is_no_proof_about_plans() -> None:
+    instance = {"name": "r", "sha256": None, "problem": "ranking"}
+    one = record(method="published", objective=12.0, bound=12.0, instance=instance)
+    other = record(objective=9.0, bound=9.0, instance=instance, parameters={"size": 8})
+    plan = record(method="dp", objective=10.0, bound=10.0)
+    assert sorted(optima([one, other, plan]).values()) == [9.0, 10.0, 12.0]
 
 
 def test_proofs_and_general_bounds() -> None:

@@ -186,6 +186,11 @@ def test_bootstrap_stays_inside_the_data(values: np.ndarray, method: str) -> Non
         resamples=300,
     )  # fmt: skip
     assert values.min() <= found.low <= found.high <= values.max()
+    turned = bootstrap_interval(
+        values[::-1], lambda x: np.median(x, axis=-1), np.random.default_rng(0), method=method,
+        resamples=300,
+    )  # fmt: skip
+    assert turned == found
 
 
 def test_bootstrap_of_one_value_and_bad_arguments() -> None:

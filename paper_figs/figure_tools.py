@@ -1,0 +1,262 @@
+"""What the figure scripts share: records in; PDF, PNG, caption and LaTeX table out.
+
+A script has ``build(paths)`` and draws from ``records/STUDY.jsonl`` alone; the same records give
+the same bytes. A figure that lacks its records is not drawn, and ``make_all.py`` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nestopt.errors import InputError
+from nestopt.io import write_text
+from nestopt.study.drawing import picture_bytes, plain
+from nestopt.study.records import read_records
+from nestopt.study.statistics import Interval, bootstrap_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
+SEED = 20240501
+"""Of all bootstrap intervals."""
+
+
+class NoRecordsError(InputError):
+    """The records that a figure needs are not there."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where records are read and results written; what was written, by name."""
+
+    records: Path = HERE / "records"
+    figures: Path = HERE / "figures"
+    tables: Path = HERE / "tables"
+    written: list[str] = field(default_factory=list)
+
+    def read(self, study: str) -> list[dict[str, Any]]:
+        """The records of a study, in an order of their own.
+
+        Raises
+        ------
+        NoRecordsError
+            If there are none.
+        """
+        path = self.records / f"{study}.jsonl"
+        rows = read_records(path).rows
+        if not rows:
+            raise NoRecordsError("no records", file=str(path.name))
+        return sorted(rows, key=lambda row: row["cell"])
+
+    def read_some(self, studies: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        """The records of those studies that have any, and the names of the others."""
+        rows, missing = [], []
+        for study in studies:
+            try:
+                rows += self.read(study)
+            except NoRecordsError:
+                missing.append(f"study {study}")
+        return rows, missing
+
+    def figure(self, name: str, figure: Figure, caption: str) -> None:
+        """Write ``NAME.pdf``, ``NAME.png`` and the caption ``NAME.tex``; needs the style."""
+        self.figures.mkdir(parents=True, exist_ok=True)
+        for ending in ("pdf", "png"):
+            (self.figures / f"{name}.{ending}").write_bytes(picture_bytes(figure, ending))
+            self.written.append(f"figures/{name}.{ending}")
+        write_text(self.figures / f"{name}.tex", latex(" ".join(caption.split())) + "\n")
+        self.written.append(f"figures/{name}.tex")
+
+    def table(
+        self,
+        name: str,
+        head: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        note: str,
+        *,
+        texts: int = 1,
+    ) -> None:
+        """Write a booktabs table ``NAME.tex``; `note` states means, denominators and counts."""
+        self.tables.mkdir(parents=True, exist_ok=True)
+        lines = [
+            "% " + " ".join(note.split()),
+            "\\begin{tabular}{" + "l" * texts + "r" * (len(head) - texts) + "}",
+            "\\toprule",
+            " & ".join(latex(cell) for cell in head) + " \\\\",
+            "\\midrule",
+            *(" & ".join(latex(cell) for cell in row) + " \\\\" for row in rows),
+            "\\bottomrule",
+            "\\end{tabular}",
+        ]
+        write_text(self.tables / f"{name}.tex", "\n".join(lines) + "\n")
+        write_text(self.tables / f"{name}.caption.tex", latex(" ".join(note.split())) + "\n")
+        self.written.extend((f"tables/{name}.tex", f"tables/{name}.caption.tex"))
+
+
+_LATEX = {
+    "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_",
+    "{": "\\{", "}": "\\}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
+    "<": "\\textless{}", ">": "\\textgreater{}", "–": "--",
+}  # fmt: skip
+
+
+def latex(text: Any) -> str:
+    """Text that LaTeX prints as it is."""
+    return re.sub(r"[\\&%$#_{}~^<>–]", lambda found: _LATEX[found.group()], str(text))
+
+
+def compact(rows: Iterable[Mapping[str, Any]], path: Path, *, traces: bool = False) -> None:
+    """Write records for the repository: sorted by cell, without traces unless they are needed."""
+    lines = [
+        json.dumps({**row, "trace": row["trace"] if traces else []}, separators=(",", ":"))
+        for row in sorted(rows, key=lambda row: row["cell"])
+    ]
+    write_text(path, "".join(line + "\n" for line in lines))
+
+
+def parameter(row: Mapping[str, Any], *names: str) -> Any:
+    """The first of the parameters that the record has; None if it has none of them."""
+    found = row["parameters"]
+    return next((found[name] for name in names if name in found), None)
+
+
+def uneven(row: Mapping[str, Any]) -> str:
+    """How uneven the network is: the recipes of its record, or ``none``."""
+    parts = [str(parameter(row, name)) for name in ("heterogeneity", "degraded")]
+    return " + ".join(part for part in parts if part not in ("None", "none")) or "none"
+
+
+def failures(row: Mapping[str, Any]) -> str:
+    """The failures of a record in words: ``none``, ``2 NPUs``, ``1 link``."""
+    parts = []
+    npu = "device" if row["instance"]["problem"] == "placement" else "NPU"
+    for name, unit in (("fail_npus", npu), ("fail_links", "link")):
+        count = parameter(row, name)
+        if count:
+            parts.append(count_of(count, unit))
+    for name in ("fail_groups", "fail_rates"):
+        text = parameter(row, name)
+        if text not in (None, "none"):
+            days = parameter(row, "days") if name == "fail_rates" else None
+            parts.append(f"{text}, {days:g} days" if days else str(text))
+    return " + ".join(parts) or "none"
+
+
+def by_name(values: Iterable[str]) -> list[str]:
+    """Distinct labels of methods or families, by name; those of dp and greedy first."""
+    return sorted(set(values), key=lambda text: (not text.startswith(("dp", "greedy")), text))
+
+
+def in_order(values: Iterable[str]) -> list[str]:
+    """Distinct values of a parameter: ``none`` first, then by their first number, then by text."""
+
+    def key(text: str) -> tuple[bool, float, str]:
+        found = re.search(r"\d+(\.\d+)?", text)
+        return text != "none", float(found.group()) if found else float("inf"), text
+
+    return sorted(set(values), key=key)
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Median with its 95 % percentile bootstrap interval."""
+    return bootstrap_interval(
+        values,
+        lambda x: np.median(x, axis=-1),
+        np.random.default_rng(SEED),
+        method="percentile",
+    )
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Arithmetic mean with its 95 % BCa bootstrap interval."""
+    return bootstrap_interval(values, lambda x: x.mean(axis=-1), np.random.default_rng(SEED))
+
+
+def geometric_mean_interval(values: Sequence[float]) -> Interval:
+    """Geometric mean with its 95 % BCa bootstrap interval."""
+    found = mean_interval([float(v) for v in np.log(values)])
+    return Interval(
+        float(np.exp(found.estimate)), float(np.exp(found.low)), float(np.exp(found.high))
+    )
+
+
+def percent(value: float, digits: int = 3) -> str:
+    """A share in per cent, ``12.3``."""
+    return f"{100 * value:.{digits}g}"
+
+
+def between(found: Interval, show: Callable[[float], str]) -> str:
+    """``1.05 [1.01, 1.10]``."""
+    return f"{show(found.estimate)} [{show(found.low)}, {show(found.high)}]"
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 run``, ``3 runs``."""
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+def strips(
+    axes: Axes,
+    groups: Mapping[str, Sequence[float]],
+    *,
+    color: str,
+    width: float,
+) -> None:
+    """All values of each group beside each other; bar: median, box: its 95 % interval.
+
+    Above stands how many there are, and how many above 1e-4 (per cent). `width` is that of the
+    axes in inches, by which the groups' names are broken into lines. Values are spread sideways in
+    the order of their size, so that the picture is repeatable.
+    """
+    for place, values in enumerate(groups.values()):
+        array = np.sort(np.asarray(values, dtype=np.float64))
+        if array.size:
+            spread = ((np.arange(array.size) * 0.61803398875) % 1 - 0.5) * 0.6
+            axes.plot(
+                place + spread, array, linestyle="none", marker="o", markersize=2.4, color=color,
+                alpha=0.45, markeredgewidth=0, zorder=2,
+            )  # fmt: skip
+            middle = median_interval([float(v) for v in array])
+            axes.fill_between(
+                [place - 0.36, place + 0.36], middle.low, middle.high, color="#000000", alpha=0.18,
+                linewidth=0, zorder=3,
+            )  # fmt: skip
+            axes.hlines(middle.estimate, place - 0.36, place + 0.36, color="#000000", zorder=4)
+        axes.annotate(
+            f"n = {len(values)}\n{sum(v > 1e-4 for v in values)} > 0", (place, 1.0),
+            xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6,
+        )  # fmt: skip
+    letters = max(6, int(width / max(1, len(groups)) / 0.058))
+    axes.set_xticks(range(len(groups)), [wrapped(name, letters) for name in groups], fontsize=6)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.grid(visible=False, axis="x")
+
+
+def wrapped(text: str, width: int) -> str:
+    """A label on several lines, broken after commas, colons, pluses and blanks."""
+    lines = [""]
+    for part in re.findall(r"[^\s,:+]+[,:+]?\s*|[,:+]\s*", text):
+        if lines[-1] and len(lines[-1]) + len(part.strip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return plain("\n".join(line.strip() for line in lines))
+
+
+def percent_axis(axes: Axes, values: Iterable[float], linear: float = 1.0) -> None:
+    """The y axis of gaps in per cent: linear up to `linear`, logarithmic above."""
+    top = max([*values, linear])
+    axes.set_yscale("symlog", linthresh=linear, linscale=0.6)
+    ticks = [t for t in (0, 0.001, 0.01, 0.1, 1, 10, 100) if t == 0 or linear <= t]
+    axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(-0.06 * linear, min(100.0, top * 1.6))

@@ -1,0 +1,176 @@
+"""Figure: the price of structure, over failures and over uneven networks.
+
+The best structured plan (``dp``) against the best plan of the general space, on the same instance:
+(structured optimum - general optimum) / structured optimum. Where no exact method finished the
+general space, the best general plan gives the least that the price can be; such instances are
+counted, listed in the table, and left out of the figure.
+
+    python paper_figs/price_of_structure.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from figure_tools import (
+    Paths,
+    between,
+    by_name,
+    count_of,
+    failures,
+    in_order,
+    mean_interval,
+    percent,
+    percent_axis,
+    strips,
+    uneven,
+)
+
+from nestopt.study.comparison import (
+    best_bounds,
+    best_known,
+    gap_between,
+    grouped,
+    instance_key,
+    label,
+    number,
+    objective_key,
+    optima,
+    problem_key,
+    proved,
+    solved,
+)
+from nestopt.study.drawing import PAGE, style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STUDY = "price-of-structure"
+
+
+@dataclass(frozen=True)
+class Price:
+    """One instance: the price, or the least and the most that it can be."""
+
+    row: dict[str, Any]
+    low: float
+    high: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether both optima are proved."""
+        return self.high - self.low <= 1e-6
+
+
+def prices(rows: Sequence[dict[str, Any]]) -> tuple[list[Price], list[str]]:
+    """Prices of all instances that ``dp`` solved, and why the others have none."""
+    general = [row for row in rows if problem_key(row)[2] == "general"]
+    known, best, bounds = optima(general), best_known(rows), best_bounds(general)
+    spaces = grouped(general, instance_key)
+    found, without = [], []
+    for row in rows:
+        if row["solver"] != "dp":
+            continue
+        if not solved(row):
+            both = all(map(proved, spaces.get(instance_key(row), [row])))
+            infeasible = proved(row) and both
+            without.append(f"{label(row)}: {'infeasible' if infeasible else 'no plan'}")
+        elif not proved(row):
+            without.append(f"{label(row)}: structured optimum not proved")
+        elif instance_key(row) not in spaces:
+            without.append(f"{label(row)}: general space not run")
+        else:
+            found.append(_price(row, known, best, bounds))
+    return found, without
+
+
+def _price(row: dict[str, Any], known: Any, best: Any, bounds: Any) -> Price:
+    objective = float(row["objective"])
+    key = (*objective_key(row), "general")
+    if key in known:
+        price = gap_between(objective, known[key], label(row))
+        return Price(row, price, price)
+    low = gap_between(objective, best[objective_key(row)], label(row))
+    general = number(row["stats"].get("general_bound")) or 0.0
+    bound = max(bounds[key], general, 0.0)
+    return Price(row, low, gap_between(objective, min(bound, objective), label(row)))
+
+
+def build(paths: Paths) -> None:
+    """Draw the figure and write its table."""
+    found, without = prices(paths.read(STUDY))
+    exact = [price for price in found if price.exact]
+    with style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(PAGE, 2.6))
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, name, key in zip(panels, ("failures", "uneven network"), (failures, uneven)):
+            groups = {
+                value: [100 * p.low for p in exact if key(p.row) == value]
+                for value in in_order(key(p.row) for p in found)
+            }
+            strips(axes, groups, color="#0072B2", width=3.2)
+            axes.set_xlabel(name)
+        panels[0].set_ylabel("price of structure, %")
+        percent_axis(panels[0], [100 * p.low for p in exact])
+        open_ones = len(found) - len(exact)
+        paths.figure(
+            "price_of_structure",
+            figure,
+            f"""Price of structure, (structured optimum - general optimum) / structured optimum, of
+            {count_of(len(exact), "instance")} on which both optima are proved; every point is an
+            instance, the line the median, the grey box its 95 % interval (bootstrap, percentile,
+            4000 resamples). Above: n, and how many have a price above 1e-6. Linear up to 1 %,
+            logarithmic above. Not drawn: {count_of(open_ones, "instance")} whose general optimum
+            was not proved in time, {len(without)} without a price.""",
+        )
+    _table(paths, found, without)
+
+
+def _table(paths: Paths, found: list[Price], without: list[str]) -> None:
+    rows = []
+    kinds: tuple[tuple[str, Callable[[Any], str]], ...] = (
+        ("family", lambda row: str(row["parameters"]["family"])),
+        ("failures", failures),
+        ("uneven", uneven),
+    )
+    for name, key in kinds:
+        for value in (by_name if name == "family" else in_order)(key(p.row) for p in found):
+            rows.append(_line(name, value, [p for p in found if key(p.row) == value]))
+    rows.append(_line("all", "", found))
+    paths.table(
+        "price_of_structure",
+        ("by", "value", "n", "proved", "> 0", "mean % [95 %]", "median %", "max %",
+         "not proved: %"),
+        rows,
+        f"""Price of structure, (structured optimum - general optimum) / structured optimum. Proved:
+        both optima; the figures to its right are over these. Mean: arithmetic, with a BCa bootstrap
+        interval. Not proved: least and greatest possible price over the others. Without a price:
+        {'; '.join(sorted(without)) or 'none'}.""",
+        texts=2,
+    )  # fmt: skip
+
+
+def _line(name: str, value: str, found: list[Price]) -> list[Any]:
+    exact = sorted(p.low for p in found if p.exact)
+    others = [p for p in found if not p.exact]
+    shown = ["–", "–", "–", "–"]
+    if exact:
+        middle = exact[len(exact) // 2], exact[(len(exact) - 1) // 2]
+        shown = [
+            str(sum(price > 1e-6 for price in exact)),
+            between(mean_interval(exact), percent),
+            percent(sum(middle) / 2),
+            percent(exact[-1]),
+        ]
+    ends = "–"
+    if others:
+        low, high = min(p.low for p in others), max(p.high for p in others)
+        ends = f"{percent(low)} to {percent(high)}"
+    return [name, value, len(found), len(exact), *shown, ends]
+
+
+if __name__ == "__main__":
+    build(Paths())
