@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.study.ranking import METHOD as RANKING
 from nestopt.study.recipes import Recipe, expand_block
 from nestopt.study.spec import StudyFile, read_spec
 
 if TYPE_CHECKING:
     from nestopt.study.spec import MethodFile
 
-__all__ = ["RANKING", "Cell", "Plan", "plan_study"]
-
-RANKING = "rank4d"
-"""The method of placement that is no solver: `nestopt.study.ranking`."""
+__all__ = ["Cell", "Plan", "plan_study"]
 
 
 @dataclass(frozen=True, slots=True)

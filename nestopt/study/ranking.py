@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nestopt.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -21,8 +19,10 @@ if TYPE_CHECKING:
     from nestopt.fourd.rank import Ranked
     from nestopt.placement.transformer import Transformer
 
-__all__ = ["MODES", "SETTINGS", "judge", "parse_settings", "ranked_model"]
+__all__ = ["METHOD", "MODES", "SETTINGS", "judge", "parse_settings", "ranked_model"]
 
+METHOD = "rank4d"
+"""Its name among the methods of placement."""
 MODES = ("full", "corrected", "published")
 SETTINGS = ("mode", "batch")
 TRIED = 10
@@ -117,5 +117,7 @@ def _spearman(times: Sequence[float]) -> float | None:
     """Spearman's correlation of the places 0, 1, ... with the judged times."""
     if len(times) < 2:
         return None
+    import numpy as np
+
     places = np.argsort(np.argsort(times, kind="stable"))
     return float(np.corrcoef(np.arange(len(times)), places)[0, 1])

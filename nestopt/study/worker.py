@@ -144,8 +144,8 @@ def solve_cell(
     import traceback
 
     from nestopt.errors import NestoptError
-    from nestopt.study.cells import RANKING
     from nestopt.study.outcome import blank_record, peak_memory
+    from nestopt.study.ranking import METHOD as RANKING
 
     record = blank_record(cell)
     trace = Trace(lambda row: tell({"trace": row}))
@@ -205,7 +205,7 @@ def _solve(
 ) -> None:
     """Build, solve, check, and fill the record in."""
     from nestopt.errors import CheckError
-    from nestopt.registry import get_method
+    from nestopt.registry import get_method, methods_of
     from nestopt.result import instance_record
     from nestopt.study.outcome import fill
     from nestopt.study.recipes import Recipe
@@ -217,7 +217,8 @@ def _solve(
     record["instance"] |= {"name": stated["name"], "sha256": stated["sha256"]}
     function = get_method(recipe.problem, definition["method"])
     options = _options(definition, trace)
-    if getattr(instance, "schema", None) is None:
+    built_in = definition["method"] in methods_of(recipe.problem)
+    if built_in and getattr(instance, "schema", None) is None:
         _warm_up(function, recipe.problem, options)
     tell({"at": "start", "instance": record["instance"]})
     began, cpu = time.perf_counter(), _cpu_seconds()
