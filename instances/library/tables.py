@@ -6,6 +6,7 @@ from typing import Any
 
 from instances.library.entries import entries, entry
 from instances.library.records import Archive, difficulty
+from instances.library.runs import read_runs, runs_path
 
 __all__ = ["rows", "show"]
 
@@ -25,6 +26,7 @@ def rows(archive: Archive | None = None, problem: str | None = None) -> list[dic
                 "name": name,
                 "problem": found.problem,
                 "instance": found.instance,
+                "methods": list(found.methods),
                 "space": found.space if found.problem == "placement" else None,
                 "objective": best and best.value,
                 "objective_method": best and best.method,
@@ -41,7 +43,9 @@ def rows(archive: Archive | None = None, problem: str | None = None) -> list[dic
 def show(name: str, archive: Archive | None = None) -> dict[str, Any]:
     """Everything about one entry: how it is made, its provenance and its record."""
     found = entry(name)
-    record = (archive or Archive.open()).records.get(name)
+    known = archive or Archive.open()
+    record = known.records.get(name)
+    runs = read_runs(runs_path(known))
     return {
         "name": name,
         "problem": found.problem,
@@ -58,4 +62,9 @@ def show(name: str, archive: Archive | None = None) -> dict[str, Any]:
         "best_bound": record and record.bound and record.bound.to_json(),
         "gap": record.gap if record else None,
         "class": difficulty(record),
+        "runs": [
+            runs[name, method].model_dump(mode="json")
+            for method in found.methods
+            if (name, method) in runs
+        ],
     }

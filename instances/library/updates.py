@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instances.library.entries import entries, entry, load
 from instances.library.records import CLASSES, CLOSED, TOLERANCE, Archive, Record, Score, difficulty
+from instances.library.runs import run_of
 from nestopt.errors import CheckError, UsageError
 from nestopt.io import read_json, sha256_of
 from nestopt.result import Result
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from instances.library.entries import Entry
+    from instances.library.runs import MethodRun
 
 __all__ = ["check_stored", "entry_of", "solve_entry", "update", "verify"]
 
@@ -74,6 +76,12 @@ def _space_settings(settings: dict[str, Any]) -> dict[str, Any]:
     from nestopt.placement.space import SPACE_SETTINGS
 
     return {key: str(value) for key, value in settings.items() if key in SPACE_SETTINGS}
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of those that it waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _machine() -> str:
@@ -216,12 +224,19 @@ def check_stored(name: str, archive: Archive) -> list[str]:
     return lines
 
 
-def verify(name: str, archive: Archive, *, solve: bool = False, threads: int = 1) -> list[str]:
+def verify(
+    name: str,
+    archive: Archive,
+    *,
+    solve: bool = False,
+    threads: int = 1,
+    runs: dict[tuple[str, str], MethodRun] | None = None,
+) -> list[str]:
     """Verify an entry and its record; one line for each thing verified.
 
     The instance is generated and its hash compared, the kept solution checked, the bound compared
     with the objective. With `solve` the entry's methods run within the limit of its class, and
-    every result must pass the checker and contradict neither value.
+    every result must pass the checker and contradict neither value; the runs are added to `runs`.
 
     Raises
     ------
@@ -248,9 +263,16 @@ def verify(name: str, archive: Archive, *, solve: bool = False, threads: int = 1
         if check_stored(name, archive):
             lines.append(f"{name}: kept solution passes the checker")
     if solve:
-        for result in solve_entry(name, CLASSES[difficulty(record)][1], threads=threads):
-            update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
-            lines.append(f"{name}: {result.method} {result.objective!r}, bound {result.bound!r}")
+        for method in entry(name).methods:
+            began = _cpu_seconds()
+            for result in solve_entry(
+                name, CLASSES[difficulty(record)][1], threads=threads, methods=[method]
+            ):
+                spent = _cpu_seconds() - began
+                update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
+                lines.append(f"{name}: {method} {result.objective!r}, bound {result.bound!r}")
+                if runs is not None:
+                    runs[name, method] = run_of(name, result, spent)
     return lines
 
 
