@@ -134,7 +134,7 @@ def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[
             "--scheduler needs distributed; install it with: pip install 'nestopt[cluster]'"
         ) from error
     try:
-        client = Client(scheduler, timeout=20, set_as_default=False)
+        client = Client(scheduler, timeout=20)
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler {scheduler}: no answer ({error})") from error
     with client:
