@@ -29,12 +29,16 @@ CLASSES: dict[str, tuple[float, float]] = {
     "hard": (math.inf, 900.0),
     "open": (math.inf, 60.0),
 }
-"""Difficulty classes: proved within so many seconds, and the time limit that `verify` gives."""
+"""Difficulty classes: proved within so many CPU seconds, and the time limit that `verify` gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One value of the archive and who reached it."""
+    """One value of the archive and who reached it.
+
+    `cpu_seconds` is known of the runs that the library made itself; `seconds`, by the clock, also
+    holds what other work on the machine took.
+    """
 
     value: float | int
     method: str
@@ -43,10 +47,17 @@ class Score:
     machine: str
     version: str
     seed: int = 0
+    cpu_seconds: float | None = None
+
+    @property
+    def effort(self) -> float:
+        """CPU seconds, or seconds by the clock where those are not known."""
+        return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
-        return {key: getattr(self, key) for key in self.__slots__}
+        """As JSON; what is not known is left out."""
+        data = {key: getattr(self, key) for key in self.__slots__}
+        return {key: value for key, value in data.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +151,7 @@ class _ScoreFile(BaseModel):
     machine: str
     version: str
     seed: int = 0
+    cpu_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
 class _RecordFile(BaseModel):
@@ -158,7 +170,7 @@ class _ArchiveFile(BaseModel):
 
 
 def difficulty(record: Record | None) -> str:
-    """The class of an entry by the time of the run that proved its bound; ``open`` if none did."""
+    """The class of an entry by the effort of its proof; ``open`` if there is none."""
     if record is None or not record.closed or record.bound is None:
         return "open"
-    return next(name for name, (limit, _) in CLASSES.items() if record.bound.seconds <= limit)
+    return next(name for name, (limit, _) in CLASSES.items() if record.bound.effort <= limit)

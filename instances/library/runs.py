@@ -108,8 +108,8 @@ def write_runs(runs: dict[tuple[str, str], MethodRun], path: Path) -> None:
     write_text(path, stream.getvalue())
 
 
-def run_of(entry: str, result: Result, cpu_seconds: float) -> MethodRun:
-    """The record of a result of an entry."""
+def run_of(entry: str, result: Result) -> MethodRun:
+    """The record of a result of an entry, made by `instances.library.solve_entry`."""
     return MethodRun(
         entry=entry,
         method=result.method,
@@ -119,7 +119,7 @@ def run_of(entry: str, result: Result, cpu_seconds: float) -> MethodRun:
         objective=result.objective,
         bound=result.bound if math.isfinite(result.bound) else None,
         seconds=round(result.seconds, 3),
-        cpu_seconds=round(cpu_seconds, 3),
+        cpu_seconds=result.stats["cpu_seconds"],
         date=datetime.now(UTC).date().isoformat(),
         version=result.versions.get("nestopt", "unknown"),
     )

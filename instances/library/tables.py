@@ -34,7 +34,7 @@ def rows(archive: Archive | None = None, problem: str | None = None) -> list[dic
                 "bound_method": bound and bound.method,
                 "gap": record.gap if record else None,
                 "class": difficulty(record),
-                "seconds_to_proof": bound.seconds if bound and record and record.closed else None,
+                "seconds_to_proof": bound.effort if bound and record and record.closed else None,
             }
         )
     return table

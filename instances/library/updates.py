@@ -97,6 +97,7 @@ def _score(result: Result, value: float | int) -> Score:
         _machine(),
         result.versions.get("nestopt", "unknown"),
         result.seed,
+        result.stats.get("cpu_seconds"),
     )
 
 
@@ -263,23 +264,21 @@ def verify(
         if check_stored(name, archive):
             lines.append(f"{name}: kept solution passes the checker")
     if solve:
-        for method in entry(name).methods:
-            began = _cpu_seconds()
-            for result in solve_entry(
-                name, CLASSES[difficulty(record)][1], threads=threads, methods=[method]
-            ):
-                spent = _cpu_seconds() - began
-                update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
-                lines.append(f"{name}: {method} {result.objective!r}, bound {result.bound!r}")
-                if runs is not None:
-                    runs[name, method] = run_of(name, result, spent)
+        for result in solve_entry(name, CLASSES[difficulty(record)][1], threads=threads):
+            update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
+            lines.append(f"{name}: {result.method} {result.objective!r}, bound {result.bound!r}")
+            if runs is not None:
+                runs[name, result.method] = run_of(name, result)
     return lines
 
 
 def solve_entry(
     name: str, time_limit: float, *, threads: int = 1, methods: Iterable[str] | None = None
 ) -> list[Result]:
-    """Run an entry's methods; a method that no distribution provides is skipped."""
+    """Run an entry's methods; a method that no distribution provides is skipped.
+
+    The CPU seconds of each run are in its ``stats``.
+    """
     from nestopt.options import SolveOptions
     from nestopt.registry import get_method, method_names
 
@@ -296,7 +295,9 @@ def solve_entry(
             threads=threads,
             set=dict(found.set),
         )
+        began = _cpu_seconds()
         result = get_method(found.problem, method)(instance, options)
+        result.stats["cpu_seconds"] = round(_cpu_seconds() - began, 3)
         result.settings = {"objective": found.objective, "space": found.space, **found.set}
         results.append(result)
     return results

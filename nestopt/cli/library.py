@@ -57,8 +57,8 @@ def list_entries(
     """List the instances: best objective and bound, gap, class and method.
 
     The gap is (best - bound) / best, best-known objective to best-known bound. The class
-    is by the time to proof: toy up to 1 s, easy 10 s, medium 60 s, hard longer; open: not
-    proved yet. The method reached the best objective; after a comma, if another one did,
+    is by the CPU time of the proof: toy up to 1 s, easy 10 s, medium 60 s, hard longer;
+    open: not proved yet. The method reached the best objective; after a comma, if another one did,
     the method that reached the bound.
 
     \b
