@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["CheckError", "InputError", "NestoptError", "SolverError", "UsageError", "unknown_name"]
+__all__ = [
+    "CheckError", "InputError", "NestoptError", "SolverError", "UsageError", "naming",
+    "unknown_name",
+]  # fmt: skip
 
 
 class NestoptError(Exception):
@@ -42,6 +46,17 @@ class CheckError(NestoptError):
 
 class SolverError(NestoptError):
     """A back-end solver is missing or broke down."""
+
+
+@contextmanager
+def naming(file: str | None) -> Iterator[None]:
+    """Input errors that are raised within name the file, if they name none yet."""
+    try:
+        yield
+    except InputError as error:
+        if error.file is None and file is not None:
+            raise InputError(str(error), file=file) from error
+        raise
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
-__all__ = ["canonical_json", "read_json", "sha256_of", "validate_model", "write_json", "write_text"]
+__all__ = [
+    "canonical_json", "names_file", "read_json", "sha256_of", "validate_model", "write_json",
+    "write_text",
+]  # fmt: skip
 
 
 def canonical_json(data: Any) -> str:
@@ -48,6 +51,11 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"key {twice!r} stands twice in one object")
     return found
+
+
+def names_file(value: str) -> bool:
+    """Whether what stands for an object is a file's path rather than a name of the library."""
+    return value.endswith(".json") or Path(value).is_file()
 
 
 def read_json(path: str | Path) -> Any:

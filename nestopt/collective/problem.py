@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.collective import Collective
 from nestopt.collective.topology import Topology
-from nestopt.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.errors import CheckError, InputError, NestoptError, UsageError, naming
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,12 +117,8 @@ class CollectiveInstance:
             )
         topology = Topology.from_json(data["topology"], file=file)
         collective = Collective.from_json(data["collective"], file=file)
-        try:
+        with naming(file):
             return cls(topology, collective, data.get("latency", "blocking"))
-        except InputError as error:
-            if file is None:
-                raise
-            raise InputError(str(error), file=file) from error
 
 
 MOST_SIMULATED = 50_000_000
@@ -148,7 +143,7 @@ class CollectiveProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.io import read_json
+        from nestopt.io import names_file, read_json
         from nestopt.registry import named
 
         latency = settings.get("latency", "blocking")
@@ -157,12 +152,12 @@ class CollectiveProblem:
         place, job = names["topology"], names["collective"]
         topology: Topology = (
             Topology.from_json(read_json(place), file=place)
-            if _is_file(place)
+            if names_file(place)
             else named("topology", place)
         )
         collective: Collective = (
             Collective.from_json(read_json(job), file=job)
-            if _is_file(job)
+            if names_file(job)
             else named("collective", job).on(topology)
         )
         return CollectiveInstance(topology, collective, latency)
@@ -232,10 +227,6 @@ class CollectiveProblem:
 
 
 PROBLEM = CollectiveProblem()
-
-
-def _is_file(value: str) -> bool:
-    return value.endswith(".json") or os.path.isfile(value)
 
 
 def instance_of(result: Result) -> CollectiveInstance:

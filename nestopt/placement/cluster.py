@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.errors import InputError
+from nestopt.errors import InputError, naming
 from nestopt.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class Cluster:
         from nestopt.placement._files import ClusterFile, device_type_from_file
 
         model = validate_model(ClusterFile, data, file=file)
-        try:
+        with naming(file):
             types = tuple(
                 device_type_from_file(name, entry) for name, entry in model.device_types.items()
             )
@@ -366,10 +366,6 @@ class Cluster:
                 tuple(model.failed),
                 overrides,
             )
-        except InputError as error:
-            if error.file is None and file is not None:
-                raise InputError(str(error), file=file) from error
-            raise
 
     @classmethod
     def regular(

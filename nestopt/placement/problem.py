@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import CheckError, InputError, NestoptError, UsageError
@@ -12,6 +11,8 @@ from nestopt.placement.cluster import Cluster
 from nestopt.placement.workload import Workload
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from nestopt.options import SolveOptions
@@ -89,10 +90,6 @@ class PlacementInstance:
         )
 
 
-def _is_file(value: str) -> bool:
-    return value.endswith(".json") or Path(value).is_file()
-
-
 class PlacementProblem:
     """Placement's entry points; see `nestopt.problem.Problem`.
 
@@ -117,7 +114,7 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.io import read_json
+        from nestopt.io import names_file, read_json
         from nestopt.registry import named
 
         model = settings.get("model", "pipeline")
@@ -131,12 +128,12 @@ class PlacementProblem:
             raise UsageError("--set bandwidth belongs to model=piper")
         workload: Workload = (
             Workload.from_json(read_json(workload_name), file=workload_name)
-            if _is_file(workload_name)
+            if names_file(workload_name)
             else named("workload", workload_name)
         )
         cluster: Cluster = (
             Cluster.from_json(read_json(cluster_name), file=cluster_name)
-            if _is_file(cluster_name)
+            if names_file(cluster_name)
             else named("cluster", cluster_name)
         )
         if "batch" in settings:

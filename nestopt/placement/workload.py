@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError
+from nestopt.errors import InputError, naming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -252,7 +252,7 @@ class Workload:
         from nestopt.placement._files import WorkloadFile
 
         model = validate_model(WorkloadFile, data, file=file)
-        try:
+        with naming(file):
             operators = []
             for entry in model.operators:
                 values = entry.model_dump()
@@ -273,10 +273,6 @@ class Workload:
                 else None,
                 model.model_flops,
             )
-        except InputError as error:
-            if error.file is None and file is not None:
-                raise InputError(str(error), file=file) from error
-            raise
 
     @classmethod
     def chain(

@@ -112,7 +112,7 @@ def _repaired(judge: Judge, plan: Plan) -> Iterator[Plan]:
         if offered is not None and b not in offered:
             continue
         moved: Plan | None = replace(plan, microbatch=b)
-        # Each move empties a stage by one operator, so this ends.
+        # A plan that needs more moves than it has operators is given up.
         for _ in range(judge.workload.num_operators):
             if moved is None:
                 break
