@@ -106,7 +106,7 @@ def _profile(axes: Axes, rows: list[dict[str, Any]]) -> tuple[int, int, int]:
 
 
 def _cost(row: dict[str, Any]) -> float:
-    return max(1e-3, seconds_counted(row)) if proved(row) else math.inf
+    return seconds_counted(row) if proved(row) else math.inf
 
 
 def _size(row: dict[str, Any]) -> tuple[int, int]:

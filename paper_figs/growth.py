@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from nestopt.study.statistics import PowerLaw
 
-LEAST = 1e-3
-"""Seconds below which a clock says nothing; shorter runs are drawn here."""
-
-
-def seconds(row: dict[str, Any]) -> float:
-    """Seconds of a run, at least `LEAST`."""
-    return max(LEAST, seconds_counted(row))
-
 
 def cut(row: dict[str, Any]) -> bool:
     """Whether a limit or an error ended the run before it was through."""
@@ -41,7 +33,9 @@ def exponent(rows: Sequence[dict[str, Any]]) -> PowerLaw | None:
     """Growth of the time of runs that were not cut; None with fewer than three sizes."""
     through = [row for row in rows if not cut(row)]
     sizes = [row["parameters"]["size"] for row in through]
-    return fit_power_law(sizes, list(map(seconds, through))) if len(set(sizes)) > 2 else None
+    return (
+        fit_power_law(sizes, list(map(seconds_counted, through))) if len(set(sizes)) > 2 else None
+    )
 
 
 def draw(
@@ -60,7 +54,7 @@ def draw(
             marks = [row for row in chosen if cut(row) is late]
             axes.plot(
                 [row["parameters"]["size"] for row in marks],
-                [seconds(row) for row in marks],
+                [seconds_counted(row) for row in marks],
                 linestyle="none",
                 marker=look["marker"],
                 markersize=3,
@@ -70,7 +64,9 @@ def draw(
             )
         sizes = sorted({row["parameters"]["size"] for row in chosen})
         middle = [
-            float(np.median([seconds(r) for r in chosen if r["parameters"]["size"] == size]))
+            float(
+                np.median([seconds_counted(r) for r in chosen if r["parameters"]["size"] == size])
+            )
             for size in sizes
         ]
         axes.plot(sizes, middle, color=look["color"], linestyle=look["linestyle"])
@@ -102,7 +98,7 @@ def table(
         done = [row["parameters"]["size"] for row in through]
         found = exponent(rows)
         gaps = [g for g in map(gap, rows) if g is not None and math.isfinite(g)]
-        longest = max((seconds(row) for row in through), default=None)
+        longest = max((seconds_counted(row) for row in through), default=None)
         lines.append(
             [
                 problem,

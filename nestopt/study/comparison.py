@@ -17,6 +17,7 @@ from nestopt.result import relative_gap
 
 __all__ = [
     "GAPS",
+    "TICK",
     "best_bounds",
     "best_known",
     "general_bound",
@@ -49,6 +50,9 @@ GAPS = {
     "gap to best known": "(objective - best objective of any run on the instance) / objective",
 }
 """The three gaps and what each is divided by."""
+
+TICK = 0.01
+"""Seconds of a tick of the operating system's CPU clock."""
 
 TOLERANCE = 1e-6
 """Relative difference below which two proved values agree: what MILP back-ends guarantee."""
@@ -110,7 +114,8 @@ def timed_out(record: Record) -> bool:
 def seconds_counted(record: Record) -> float:
     """CPU seconds of the method; a run that a limit or an error ended counts at the time limit.
 
-    Where a record has not the method's CPU time it is that of the whole process.
+    Where a record has not the method's CPU time it is that of the whole process; less than `TICK`
+    cannot be measured and counts as that.
 
     Raises
     ------
@@ -125,7 +130,7 @@ def seconds_counted(record: Record) -> float:
     for clock in ("method_cpu", "cpu"):
         spent = number(record.get(clock))
         if spent is not None:
-            return spent
+            return max(spent, TICK)
     raise InputError(f"{label(record)} has no figure", field="cpu")
 
 

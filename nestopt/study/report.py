@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError
 from nestopt.io import canonical_json, write_text
-from nestopt.study.comparison import GAPS, grouped, instance_key, label
+from nestopt.study.comparison import GAPS, TICK, grouped, instance_key, label
+from nestopt.study.directory import RECORDS, SPEC, status
 from nestopt.study.drawing import picture_bytes, style
 from nestopt.study.records import read_records
 from nestopt.study.report_pictures import (
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from nestopt.study.comparison import Record
 
 __all__ = ["page_of", "write_report"]
-
-RECORDS, SPECIFICATION = "records.jsonl", "study.toml"
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 2rem auto;
@@ -75,15 +74,26 @@ def write_report(directory: str | Path, target: str | Path) -> None:
     found = read_records(path)
     if not found.rows:
         raise InputError("holds no records: nothing to report", file=str(path))
-    specification = place / SPECIFICATION
+    specification = place / SPEC
     title, hints = "", {}
+    notes = ["The last line of the file of records was torn and is left out."] * found.torn
     if place.is_dir() and specification.is_file():
         from nestopt.study.spec import read_spec
 
         spec = read_spec(specification)
         title, hints = spec.title, spec.report.model_dump()
-    notes = ["The last line of the file of records was torn and is left out."] * found.torn
+        notes += _incomplete(place)
     write_text(target, page_of(found.rows, title=title, hints=hints, notes=notes))
+
+
+def _incomplete(directory: Path) -> list[str]:
+    """What the specification asks for and the records do not have."""
+    state = status(directory)
+    missing = sum(state.missing.values())
+    if not missing:
+        return []
+    parts = ", ".join(f"{name}: {count}" for name, count in state.missing.items() if count)
+    return [f"Incomplete: {missing} of {state.cells} cells have no record ({parts})."]
 
 
 def page_of(
@@ -210,8 +220,8 @@ def _explanation() -> str:
     return (
         f"{gaps}. Their means are arithmetic, over the n runs that have the gap. CPU time: shifted "
         f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the time "
-        "limit. Primal integral: arithmetic mean, as a share of the time "
-        "limit, against the best objective known."
+        f"limit, those below {TICK:g} s at that. Primal integral: arithmetic mean, as a share of the "
+        "time limit, against the best objective known."
     )
 
 

@@ -174,7 +174,7 @@ def time_figure(records: Sequence[Record], size: str) -> Figure | None:
             value = _positive((row.get("parameters") or {}).get(size))
             known = any(number(row.get(clock)) is not None for clock in ("method_cpu", "cpu"))
             if value is not None and known:
-                points.append((value, max(seconds_counted(row), 1e-3), timed_out(row)))
+                points.append((value, seconds_counted(row), timed_out(row)))
         if not points:
             continue
         drawn = True

@@ -81,7 +81,7 @@ def growth(study: str, problem: str, methods: dict[str, float], most: int) -> Ro
     rows = []
     sizes = [4**k for k in range(2, 8) if 4**k <= most]
     for method, size, seed in product(methods, sizes, range(3)):
-        spent = 1e-4 * size ** methods[method] * float(rng.lognormal(sigma=0.2))
+        spent = 1e-3 * size ** methods[method] * float(rng.lognormal(sigma=0.2))
         late = spent > 60
         gap = float(rng.uniform(0, 0.05))
         family = ("fat-tree", "spine-leaf")[seed % 2] if problem == "placement" else "mesh2d"

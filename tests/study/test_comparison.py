@@ -11,6 +11,7 @@ from synthetic import record
 
 from nestopt.errors import InputError
 from nestopt.study.comparison import (
+    TICK,
     best_bounds,
     best_known,
     gap_between,
@@ -81,6 +82,7 @@ def test_joins_name_what_has_no_partner() -> None:
 
 def test_timeouts_and_errors_count_at_the_limit() -> None:
     assert seconds_counted(record(seconds=2.0)) == 2.0
+    assert seconds_counted(record(seconds=0.0)) == TICK
     assert seconds_counted(record(seconds=2.0, method_cpu=None)) == pytest.approx(2.4)
     assert seconds_counted(record(reason="infeasible", objective=None, bound="inf")) == 1.0
     for row in (

@@ -140,6 +140,7 @@ def test_page_is_whole_and_self_contained(tmp_path: Path) -> None:
     assert page.cells[start : start + 7] == ["milp", "6", "6", "5", "5", "1", "0"]
     assert "Against dp" in text
     assert "By family" in text
+    assert "Incomplete: 1 of 1 cells have no record (dp: 1)." in text
 
 
 def test_same_records_in_any_order_give_the_same_bytes() -> None:
