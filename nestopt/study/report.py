@@ -220,8 +220,8 @@ def _explanation() -> str:
     return (
         f"{gaps}. Their means are arithmetic, over the n runs that have the gap. CPU time: shifted "
         f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the time "
-        f"limit, those below {TICK:g} s at that. Primal integral: arithmetic mean, as a share of the "
-        "time limit, against the best objective known."
+        f"limit, those below {TICK:g} s at that. Primal integral: arithmetic mean, as a share of "
+        "the time limit, against the best objective known."
     )
 
 
