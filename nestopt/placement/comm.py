@@ -36,6 +36,9 @@ __all__ = [
 PROFILE = 5
 """Entries of a profile."""
 
+_NEVER = 1e200
+"""Instead of infinity, so that zero bytes cost nothing."""
+
 
 class Network(NamedTuple):
     """A cluster's tree as arrays: groups (L, N), latency, 1/port and 1/uplink (L, groups)."""
@@ -254,21 +257,24 @@ def families_of(devices: Ints, x: int, y: int, z: int, c: int, e: int) -> tuple[
 def _cheapest(n: int, profile: Floats, size: Floats, once: float, tree: bool) -> Floats:
     size = np.asarray(size, dtype=np.float64)
     if n == 1:
-        return np.zeros_like(size)
-    alpha, ring, direct, steps, rate = profile.tolist()
+        return np.zeros(profile.shape[:-1] + size.shape)
+    # An irregular family's hierarchical algorithm never is the cheapest.
+    alpha, ring, direct, steps, rate = np.moveaxis(np.minimum(profile, _NEVER), -1, 0)[..., None]
     best = np.minimum(
         once * ((n - 1) * alpha + (n - 1) / n * size * ring), once * (alpha + size * direct)
     )
     if tree:
         rounds = (n - 1).bit_length()
         best = np.minimum(best, 2 * rounds * alpha + 2 * size * ring)
-    if steps < math.inf:
-        best = np.minimum(best, once * (steps + size * rate))
+    best = np.minimum(best, once * (steps + size * rate))
     return np.where(size > 0, best, 0.0)
 
 
 def all_gather(n: int, profile: Floats, size: Floats) -> Floats:
-    """Seconds of an all-gather (or reduce-scatter) of `size` bytes (the full buffer)."""
+    """Seconds of an all-gather (or reduce-scatter) of `size` bytes (the full buffer).
+
+    Here and below: of profiles (..., 5) and sizes (K,), seconds (..., K).
+    """
     return _cheapest(n, profile, size, 1.0, tree=False)
 
 
@@ -281,5 +287,5 @@ def all_to_all(n: int, profile: Floats, size: Floats) -> Floats:
     """Seconds of an all-to-all in which every device sends `size` bytes, its own part included."""
     size = np.asarray(size, dtype=np.float64)
     if n == 1:
-        return np.zeros_like(size)
-    return np.where(size > 0, float(profile[0]) + size * float(profile[2]), 0.0)
+        return np.zeros(profile.shape[:-1] + size.shape)
+    return np.where(size > 0, profile[..., 0, None] + size * profile[..., 2, None], 0.0)

@@ -219,11 +219,11 @@ class StageCosts:
         profiles: Floats,
         types: Sequence[DeviceType],
     ) -> Floats:
-        """Seconds per micro-batch of one operator of each kind, without boundaries; (K, M).
+        """Seconds per micro-batch of one operator of each kind, without boundaries; (..., K, M).
 
         Parameters
         ----------
-        profiles : float array (7, 5)
+        profiles : float array (..., 7, 5)
             Profiles of the stage's families, in the order of `FAMILIES`.
         types : device types present in the stage
         """
@@ -233,41 +233,47 @@ class StageCosts:
         u = microbatch / (c * e * z)
         *_, context, expert, dense, sparse = grid.family_sizes(replicas)
         params, params_expert = f["params"] / t, f["params_expert"] / (t * e)
-        out = np.empty((len(self.kinds), len(modes)))
         kv = f["cp_bytes"] * microbatch / (e * z * y)
-        gather_kv = all_gather(context, profiles[3], kv)
-        shard = all_gather(dense, profiles[5], w.bytes_gradient * params) + all_gather(
-            sparse, profiles[6], w.bytes_gradient * params_expert
-        )
-        gather = all_gather(dense, profiles[5], w.bytes_weight * params) + all_gather(
-            sparse, profiles[6], w.bytes_weight * params_expert
-        )
+        gather_kv = all_gather(context, profiles[..., 3, :], kv)
+
+        def over_replicas(size: float) -> Floats:
+            """A gather or a reduce-scatter of everything, `size` bytes a parameter."""
+            return all_gather(dense, profiles[..., 5, :], size * params) + all_gather(
+                sparse, profiles[..., 6, :], size * params_expert
+            )
+
+        by_zero: dict[int, Floats] = {}
+        if any(mode.zero >= 2 for mode in modes):
+            by_zero[2] = over_replicas(w.bytes_gradient)
+        if any(mode.zero == 3 for mode in modes):
+            by_zero[3] = by_zero[2] + 2 * over_replicas(w.bytes_weight)
         reduces = {
             split: self.reduces(grid, microbatch, profiles, split)
             for split in {mode.sequence_parallel for mode in modes}
         }
+        alike: dict[Mode, Floats] = {}
+        out = np.empty((*profiles.shape[:-2], len(self.kinds), len(modes)))
         for column, mode in enumerate(modes):
-            again = 1 if mode.recompute == "full" else 0
-            seconds = np.zeros(len(self.kinds))
-            moved = reduces[mode.sequence_parallel]
-            for device in types:
-                work = self._compute(grid, mode, microbatch, device)
-                each = work.total + _behind(moved, work) if mode.overlap else work.total
-                seconds = np.maximum(seconds, each)
-            if mode.overlap:
-                rest = moved.backward - moved.hidden
-            else:
-                rest = moved.backward + (2 * moved.gather + moved.scatter)
-            seconds = seconds + ((1 + again) * moved.forward + rest)
-            seconds = seconds + (3 + again) * gather_kv
-            split = _outer_split(grid, mode)
-            swap = all_to_all(expert, profiles[4], f["ep_bytes"] * u / split)
-            seconds = seconds + (4 + 2 * again) * swap
-            if mode.zero >= 2:
-                seconds = seconds + shard
-            if mode.zero == 3:
-                seconds = seconds + 2 * gather
-            out[:, column] = seconds
+            plain = mode._replace(zero=0)
+            if plain not in alike:
+                again = 1 if mode.recompute == "full" else 0
+                seconds = np.zeros(len(self.kinds))
+                moved = reduces[mode.sequence_parallel]
+                for device in types:
+                    work = self._compute(grid, mode, microbatch, device)
+                    each = work.total + _behind(moved, work) if mode.overlap else work.total
+                    seconds = np.maximum(seconds, each)
+                if mode.overlap:
+                    rest = moved.backward - moved.hidden
+                else:
+                    rest = moved.backward + (2 * moved.gather + moved.scatter)
+                seconds = seconds + ((1 + again) * moved.forward + rest)
+                seconds = seconds + (3 + again) * gather_kv
+                size = f["ep_bytes"] * u / _outer_split(grid, mode)
+                swap = all_to_all(expert, profiles[..., 4, :], size)
+                alike[plain] = seconds + (4 + 2 * again) * swap
+            more = by_zero.get(mode.zero)
+            out[..., column] = alike[plain] if more is None else alike[plain] + more
         return out
 
     def reduces(self, grid: Grid, microbatch: int, profiles: Floats, split: bool) -> Reduces:
@@ -279,18 +285,19 @@ class StageCosts:
         x, y, z, c, e = grid
         u = microbatch / (c * e * z)
         size = f["tp_bytes"] * u / x
-        each = 2 * all_gather(y, profiles[1], size) if split else all_reduce(y, profiles[1], size)
+        over_x, over_y, over_z = (profiles[..., axis, :] for axis in range(3))
+        each = 2 * all_gather(y, over_y, size) if split else all_reduce(y, over_y, size)
         forward, backward = f["tp_fwd"] * each, f["tp_bwd"] * each
         if x > 1:
-            forward = forward + all_reduce(x, profiles[0], self._x_fwd * u / y).sum(axis=1)
-            backward = backward + all_reduce(x, profiles[0], self._x_bwd * u / y).sum(axis=1)
+            forward = forward + _reduce_each(x, over_x, self._x_fwd * u / y)
+            backward = backward + _reduce_each(x, over_x, self._x_bwd * u / y)
         weights = f["params"] / (x * y) + f["params_expert"] / (x * y * e)
         return Reduces(
             forward,
             backward,
             backward / 2 if split else backward,
-            all_gather(z, profiles[2], w.bytes_weight * weights),
-            all_gather(z, profiles[2], w.bytes_gradient * weights),
+            all_gather(z, over_z, w.bytes_weight * weights),
+            all_gather(z, over_z, w.bytes_gradient * weights),
         )
 
     def _compute(self, grid: Grid, mode: Mode, microbatch: int, device: DeviceType) -> _Compute:
@@ -356,16 +363,21 @@ class StageCosts:
         profiles: Floats,
         types: Sequence[DeviceType],
     ) -> Floats:
-        """Seconds of gradient synchronisation and optimizer step; (R, M)."""
+        """Seconds of gradient synchronisation and optimizer step; (..., R, M).
+
+        Parameters
+        ----------
+        profiles : float array (..., 7, 5)
+        """
         w = self.workload
         dense, sparse = self._parameters(blocks, grid)
         *_, size, size_expert = grid.family_sizes(replicas)
-        rows = ((dense, size, profiles[5]), (sparse, size_expert, profiles[6]))
+        rows = ((dense, size, profiles[..., 5, :]), (sparse, size_expert, profiles[..., 6, :]))
         slowest = min(device.memory_bandwidth for device in types)
         per_parameter = 2 * w.bytes_optimizer + w.bytes_gradient + w.bytes_weight
         by_zero: dict[int, Floats] = {}
         for zero in sorted({mode.zero for mode in modes}):
-            seconds = np.zeros(len(dense))
+            seconds = np.zeros((*profiles.shape[:-2], len(dense)))
             for count, members, profile in rows:
                 if not count.any():
                     continue
@@ -379,7 +391,7 @@ class StageCosts:
                 shards = members if zero >= 1 else 1
                 seconds += per_parameter * count / shards / slowest
             by_zero[zero] = seconds
-        return np.stack([by_zero[mode.zero] for mode in modes], axis=1)
+        return np.stack([by_zero[mode.zero] for mode in modes], axis=-1)
 
     def memory(
         self, blocks: Blocks, grid: Grid, modes: Sequence[Mode], microbatch: int, replicas: int
@@ -398,32 +410,39 @@ class StageCosts:
         )
         weights = f["params"] / (x * y) + f["params_expert"] / (x * y * e)
         gathered = self._largest(blocks, weights)
+        states: dict[int, Floats] = {}
+        kinds: dict[tuple[int, str], tuple[Floats, Floats, Floats]] = {}
         for column, mode in enumerate(modes):
             split = _outer_split(grid, mode)
-            states = np.zeros(len(dense))
-            for size_each, from_stage in (
-                (w.bytes_weight, 3), (w.bytes_gradient, 2), (w.bytes_optimizer, 1),
-            ):  # fmt: skip
-                over = mode.zero >= from_stage
-                states += size_each * (
-                    dense / (size if over else 1) + sparse / (size_expert if over else 1)
-                )
-            working = np.zeros(len(dense))
-            if mode.recompute == "none":
-                stored[:, column] = u * (full / split + shard / y + attn / y)
-            elif mode.recompute == "selective":
-                stored[:, column] = u * (full / split + shard / y)
-                working = u * self._largest(blocks, f["act_attn"] / y)
-            else:
-                stored[:, column] = u * kept / split
-                each = f["act_full"] / split + f["act_shard"] / y + f["act_attn"] / y
-                working = u * self._largest(blocks, each)
-            buffers = 2 * u * (blocks.cut_in + blocks.cut_out) / split + 2 * u * logits / y
+            if mode.zero not in states:
+                states[mode.zero] = np.zeros(len(dense))
+                for size_each, from_stage in (
+                    (w.bytes_weight, 3), (w.bytes_gradient, 2), (w.bytes_optimizer, 1),
+                ):  # fmt: skip
+                    over = mode.zero >= from_stage
+                    states[mode.zero] += size_each * (
+                        dense / (size if over else 1) + sparse / (size_expert if over else 1)
+                    )
+            if (split, mode.recompute) not in kinds:
+                working = np.zeros(len(dense))
+                if mode.recompute == "none":
+                    held = u * (full / split + shard / y + attn / y)
+                elif mode.recompute == "selective":
+                    held = u * (full / split + shard / y)
+                    working = u * self._largest(blocks, f["act_attn"] / y)
+                else:
+                    held = u * kept / split
+                    each = f["act_full"] / split + f["act_shard"] / y + f["act_attn"] / y
+                    working = u * self._largest(blocks, each)
+                buffers = 2 * u * (blocks.cut_in + blocks.cut_out) / split + 2 * u * logits / y
+                kinds[split, mode.recompute] = held, working, buffers
+            held, working, buffers = kinds[split, mode.recompute]
+            stored[:, column] = held
             if mode.zero == 3 or z > 1:
                 buffers = buffers + 2 * w.bytes_weight * gathered
             if z > 1:
                 buffers = buffers + w.bytes_gradient * gathered
-            fixed[:, column] = states + working + buffers
+            fixed[:, column] = states[mode.zero] + working + buffers
         return Memory(fixed, stored)
 
     def modes(
@@ -455,6 +474,12 @@ def _padded(rows: Sequence[tuple[float, ...]]) -> Floats:
     for index, row in enumerate(rows):
         out[index, : len(row)] = row
     return out
+
+
+def _reduce_each(n: int, profile: Floats, sizes: Floats) -> Floats:
+    """Seconds of all-reducing each of the sizes (K, J) by itself, (..., K)."""
+    seconds = all_reduce(n, profile, sizes.ravel())
+    return seconds.reshape(*profile.shape[:-1], *sizes.shape).sum(axis=-1)
 
 
 def _outer_split(grid: Grid, mode: Mode) -> int:
