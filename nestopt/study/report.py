@@ -44,9 +44,10 @@ div.wide { overflow-x: auto; }
 table { border-collapse: collapse; border-top: 2px solid #333; border-bottom: 2px solid #333;
         font-size: .87rem; margin: .6rem 0; }
 th { border-bottom: 1px solid #333; text-align: right; font-weight: 600; vertical-align: bottom; }
-th, td { padding: .22rem .6rem; } td { text-align: right; font-variant-numeric: tabular-nums; }
-th.text, td.text { text-align: left; }
-figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
+th, td { padding: .22rem .6rem; } td { text-align: right; font-variant-numeric: tabular-nums;
+     white-space: nowrap; }
+th.text, td.text { text-align: left; white-space: normal; }
+figure { margin: 1rem 0; } img { width: 46rem; max-width: 100%; height: auto; }
 code { font-size: .85rem; overflow-wrap: anywhere; } summary { cursor: pointer; }
 """
 
@@ -185,10 +186,10 @@ def _percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _gaps(gaps: Gaps | None) -> tuple[str, str, str]:
+def _gaps(gaps: Gaps | None) -> str:
     if gaps is None:
-        return "–", "–", "–"
-    return _percent(gaps.mean), _percent(gaps.largest), str(gaps.count)
+        return "–"
+    return f"{_percent(gaps.mean)} ({_percent(gaps.largest)}; {gaps.count})"
 
 
 def _seconds(value: float | None) -> str:
@@ -200,14 +201,14 @@ def _summary_table(
 ) -> str:
     head = [
         *group_by, "method", "runs", "instances", "solved", "proved", "timeouts", "out of memory",
-        "errors", "gap to bound, mean", "max", "n", "gap to optimum, mean", "max", "n",
-        "gap to best known, mean", "max", "n", "CPU time, s", "primal integral",
+        "errors", "gap to bound (max; n)", "gap to optimum (max; n)", "gap to best known (max; n)",
+        "CPU time, s", "primal integral",
     ]  # fmt: skip
     rows = [
         [
             *values, s.method, s.runs, s.instances, s.solved, s.proved, s.timeouts,
-            s.memory_limits, s.errors, *_gaps(s.to_bound), *_gaps(s.to_optimum),
-            *_gaps(s.to_best_known), _seconds(s.mean_seconds),
+            s.memory_limits, s.errors, _gaps(s.to_bound), _gaps(s.to_optimum),
+            _gaps(s.to_best_known), _seconds(s.mean_seconds),
             "–" if s.primal_integral is None else _percent(s.primal_integral),
         ]
         for values, s in found
@@ -218,7 +219,7 @@ def _summary_table(
 def _explanation() -> str:
     gaps = "; ".join(f"{name}: {formula}" for name, formula in GAPS.items())
     return (
-        f"{gaps}. Their means are arithmetic, over the n runs that have the gap. CPU time: shifted "
+        f"{gaps}. Means are arithmetic, over the n runs that have the gap. CPU time: shifted "
         f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the time "
         f"limit, those below {TICK:g} s at that. Primal integral: arithmetic mean, as a share of "
         "the time limit, against the best objective known."
