@@ -4,7 +4,8 @@ Sources: GPT sizes from Narayanan et al. 2021 (arXiv 2104.04473), Table 1; GPT-3
 et al. 2020 (96 layers, 12288, 96 heads); BERT-Large from Devlin et al. 2018; Llama-2 7B from
 Touvron et al. 2023; Llama-3 from arXiv 2407.21783; Mixtral 8x7B from arXiv 2401.04088; the
 DeepSeek-V3-like model from arXiv 2412.19437, with plain multi-head attention in place of its
-latent attention.
+latent attention. AxoNN's models (``axonn-5b`` to ``axonn-175b``, arXiv 2305.13525) come with a
+batch of 1,024 sequences.
 
 A name may carry settings: ``gpt3-175b,batch=3072,seq=4096,flash=1``.
 """
@@ -15,6 +16,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.errors import InputError, unknown_name
+from nestopt.fourd.models import model_names, named_model
 from nestopt.placement.transformer import Transformer, expand
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ MODELS: dict[str, tuple[Transformer, int]] = {
 
 def names() -> list[str]:
     """Names of the workloads."""
-    return sorted(MODELS)
+    return sorted([*MODELS, *model_names()])
 
 
 def by_name(name: str) -> Workload:
@@ -92,9 +94,12 @@ def by_name(name: str) -> Workload:
         If a setting is unknown or its value is not an integer.
     """
     head, *settings = name.split(",")
-    if head not in MODELS:
-        raise unknown_name("workload", head, MODELS)
-    model, batch = MODELS[head]
+    if head in MODELS:
+        model, batch = MODELS[head]
+    elif head in model_names():
+        model, batch = named_model(head)[0], 1024
+    else:
+        raise unknown_name("workload", head, names())
     known = {f.name: f for f in fields(Transformer)}
     for setting in settings:
         key, _, text = setting.partition("=")

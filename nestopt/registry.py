@@ -35,7 +35,7 @@ __all__ = [
     "methods_of",
     "named",
     "read_published",
-    "transformer",
+    "transformers",
 ]
 
 # By schema: the reader of the format that the model was published with, and its name there
@@ -156,10 +156,9 @@ def library_instance(name: str) -> Any:
     return import_module("instances.library").load(name)
 
 
-def transformer(name: str) -> Any | None:
-    """The `nestopt.placement.transformer.Transformer` of a name of the catalogue, or None."""
-    row = import_module("instances.workloads").MODELS.get(name)
-    return None if row is None else row[0]
+def transformers() -> dict[str, Any]:
+    """The catalogue's `nestopt.placement.transformer.Transformer` of every name."""
+    return {name: row[0] for name, row in import_module("instances.workloads").MODELS.items()}
 
 
 def read_published(schema: str, data: Any, file: str) -> Any | None:

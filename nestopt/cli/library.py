@@ -273,9 +273,9 @@ def list_names(
 def _names(kind: str) -> list[str]:
     if kind == "workload":
         from instances.jobs import FAMILIES
-        from instances.workloads import MODELS
+        from instances.workloads import names
 
-        return sorted([*MODELS, *FAMILIES])
+        return sorted([*names(), *FAMILIES])
     if kind == "cluster":
         from instances.clusters import names
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import InputError, UsageError, unknown_name
+from nestopt.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from nestopt.fourd.overlap import Overlap
@@ -81,6 +81,7 @@ def rank4d(
       2  wrong command line
     """
     from nestopt.cli.output import console, print_json
+    from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import describe, rank_table
 
     if mode not in MODES:
@@ -90,7 +91,7 @@ def rank4d(
     if rows < 1:
         raise UsageError(f"--rows {rows}: expected at least 1")
     table = rank_table(
-        _model(workload),
+        dense_model(workload),
         cluster,
         batch=batch,
         mode=mode,
@@ -101,21 +102,6 @@ def rank4d(
         print_json(table.to_json())
     else:
         describe(table, console(), rows=rows)
-
-
-def _model(name: str) -> str | tuple[str, Any]:
-    """A model of AxoNN's by its name, any other transformer of the library with its name."""
-    from instances.workloads import MODELS
-    from nestopt.fourd.models import model_names
-
-    if name in model_names():
-        return name
-    if name not in MODELS:
-        raise unknown_name("transformer", name, (*model_names(), *MODELS))
-    model = MODELS[name][0]
-    if model.experts:
-        raise InputError("has experts; a 4D decomposition is of a dense transformer", field=name)
-    return name, model
 
 
 def _overlap(text: str) -> Overlap:

@@ -23,7 +23,6 @@ from nestopt.cli.parameters import (
 from nestopt.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
-
     from nestopt.cli.output import Progress
     from nestopt.options import SolveOptions
     from nestopt.problem import Instance, Problem

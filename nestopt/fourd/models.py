@@ -9,13 +9,21 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import unknown_name
+from nestopt.errors import InputError, unknown_name
 from nestopt.placement.transformer import Transformer
 
 if TYPE_CHECKING:
     from nestopt.placement.cluster import Cluster
 
-__all__ = ["Machine", "machine_names", "machine_of", "measured", "model_names", "named_model"]
+__all__ = [
+    "Machine",
+    "dense_model",
+    "machine_names",
+    "machine_of",
+    "measured",
+    "model_names",
+    "named_model",
+]
 
 
 @cache
@@ -145,3 +153,25 @@ def named_model(name: str) -> tuple[Transformer, int]:
         flash=True,
     )
     return model, row["min_tensor"]
+
+
+def dense_model(name: str) -> str | tuple[str, Transformer]:
+    """A model of AxoNN's by its name, any other transformer of the catalogue with its name.
+
+    Raises
+    ------
+    UsageError
+        If there is no such transformer.
+    InputError
+        If it has experts.
+    """
+    from nestopt.registry import transformers
+
+    if name in model_names():
+        return name
+    known = transformers()
+    if name not in known:
+        raise unknown_name("transformer", name, (*model_names(), *known))
+    if known[name].experts:
+        raise InputError("has experts; a 4D decomposition is of a dense transformer", field=name)
+    return name, known[name]

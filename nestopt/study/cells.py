@@ -250,13 +250,14 @@ def _choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]
 
 
 def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
-    from nestopt.study.ranking import parse_settings, ranked_model
+    from nestopt.fourd.models import dense_model
+    from nestopt.study.ranking import parse_settings
 
     for key in ("objective", "space", "backend"):
         if getattr(method, key) is not None:
             raise UsageError(f"{key} does not go with {RANKING}")
     parse_settings(method.set)
-    ranked_model(entry.recipe.names.get("workload", "the library entry"))
+    dense_model(entry.recipe.names.get("workload", "the library entry"))
     return "iteration-time", "structured", dict(method.set)
 
 

@@ -112,8 +112,11 @@ class _Run:
 
         blank = blank_record(self.cell)
         began = time.monotonic()
-        with tempfile.TemporaryFile() as errors:
-            process = self._start(errors)
+        with (
+            tempfile.TemporaryFile() as errors,
+            tempfile.TemporaryDirectory(prefix="nestopt-", ignore_cleanup_errors=True) as scratch,
+        ):
+            process = self._start(errors, scratch)
             try:
                 killed = self._supervise(process, stop, began)
             finally:
@@ -128,13 +131,14 @@ class _Run:
         found["wall"] = round(time.monotonic() - began, 3)
         return found
 
-    def _start(self, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, errors: IO[bytes], scratch: str) -> subprocess.Popen[bytes]:
         threads = str(self.cell["definition"]["threads"])
         environment = os.environ | {
             "PYTHONHASHSEED": "0",
             "OMP_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
+            "TMPDIR": scratch,
         }
         process = subprocess.Popen(
             [sys.executable, "-m", "nestopt.study.worker"],
@@ -145,7 +149,11 @@ class _Run:
             start_new_session=True,
         )
         assert process.stdin is not None
-        task = {"cell": self.cell, "directory": str(Path(self.directory).resolve())}
+        task = {
+            "cell": self.cell,
+            "directory": str(Path(self.directory).resolve()),
+            "scratch": scratch,
+        }
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(task).encode() + b"\n")
             process.stdin.flush()

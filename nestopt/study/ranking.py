@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.fourd.rank import Ranked
-    from nestopt.placement.transformer import Transformer
 
-__all__ = ["METHOD", "MODES", "SETTINGS", "judge", "parse_settings", "ranked_model"]
+__all__ = ["METHOD", "MODES", "SETTINGS", "judge", "parse_settings"]
 
 METHOD = "rank4d"
 """Its name among the methods of placement."""
@@ -49,29 +48,6 @@ def parse_settings(settings: dict[str, str]) -> tuple[str, int | None]:
     return mode, int(settings["batch"])
 
 
-def ranked_model(workload: str) -> str | tuple[str, Transformer]:
-    """The dense transformer of a name, as `nestopt.fourd.rank.rank_table` takes it.
-
-    Raises
-    ------
-    UsageError
-        If there is no such transformer.
-    InputError
-        If it has experts.
-    """
-    from nestopt.fourd.models import model_names
-    from nestopt.registry import transformer
-
-    if workload in model_names():
-        return workload
-    model: Transformer | None = transformer(workload)
-    if model is None:
-        raise InputError(f"{workload!r} is no named transformer; rank4d needs one")
-    if model.experts:
-        raise InputError(f"{workload!r} has experts; a 4D decomposition is of a dense transformer")
-    return workload, model
-
-
 def judge(names: dict[str, str], settings: dict[str, str]) -> dict[str, Any]:
     """``objective``, ``bound`` (seconds, None if nothing fits) and ``stats`` of a ranking.
 
@@ -80,10 +56,11 @@ def judge(names: dict[str, str], settings: dict[str, str]) -> dict[str, Any]:
     UsageError, InputError
         If a name is unknown or the job divides into no decomposition.
     """
+    from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import rank_table
 
     mode, batch = parse_settings(settings)
-    model = ranked_model(names["workload"])
+    model = dense_model(names["workload"])
     full = rank_table(model, names["cluster"], batch=batch, simulate_rows=1)
     judged = {row.grid: row for row in full.rows if row.fits}
     table = rank_table(model, names["cluster"], batch=batch, mode=mode, simulate_rows=0)

@@ -1,7 +1,7 @@
 """One cell in a process of its own: ``python -m nestopt.study.worker``.
 
-The cell comes as one line of JSON on stdin, ``{"cell", "directory"}``. On stdout go lines of JSON:
-``{"at": "start", "instance"}`` and ``{"at": "end"}`` around the method,
+The cell comes as one line of JSON on stdin, ``{"cell", "directory", "scratch"}``. On stdout go
+lines of JSON: ``{"at": "start", "instance"}`` and ``{"at": "end"}`` around the method,
 ``{"trace": [seconds, objective, bound]}`` for what it finds on the way, and at last
 ``{"record": ...}``. What libraries print goes to stderr. When stdin closes, the process and its
 children (a MILP solver's) end at once, whatever they are doing: a worker does not survive its
@@ -103,7 +103,13 @@ def main() -> None:
             channel.write(json.dumps(message, allow_nan=False) + "\n")
             channel.flush()
 
-        tell({"record": solve_cell(task["cell"], Path(task["directory"]), tell)})
+        tell(
+            {
+                "record": solve_cell(
+                    task["cell"], Path(task["directory"]), Path(task["scratch"]), tell
+                )
+            }
+        )
     finally:
         os.kill(watchdog, signal.SIGKILL)
         os.waitpid(watchdog, 0)
@@ -128,7 +134,10 @@ def _watch(channel: TextIO) -> int:
 
 
 def solve_cell(
-    cell: dict[str, Any], directory: Path, tell: Callable[[dict[str, Any]], Any]
+    cell: dict[str, Any],
+    directory: Path,
+    scratch: Path,
+    tell: Callable[[dict[str, Any]], Any],
 ) -> dict[str, Any]:
     """The record of a cell, whatever happens to it.
 
@@ -138,6 +147,8 @@ def solve_cell(
         `nestopt.study.cells.Cell.to_json`, with the study's name as ``study``.
     directory : Path
         Of the study.
+    scratch : Path
+        A directory for schedules that are too large to keep in memory.
     tell : callable
         Called with the messages described in the module.
     """
@@ -153,7 +164,7 @@ def solve_cell(
         if cell["definition"]["method"] == RANKING:
             _rank(cell["definition"], record, tell)
         else:
-            _solve(cell["definition"], directory, record, trace, tell)
+            _solve(cell["definition"], directory, scratch, record, trace, tell)
     except MemoryError:
         record["termination"] = {"reason": "no-solution", "limit": "memory"}
     except NestoptError as error:
@@ -199,6 +210,7 @@ def _rank(
 def _solve(
     definition: dict[str, Any],
     directory: Path,
+    scratch: Path,
     record: dict[str, Any],
     trace: Trace,
     tell: Callable[[dict[str, Any]], Any],
@@ -216,7 +228,7 @@ def _solve(
     stated = instance_record(instance)
     record["instance"] |= {"name": stated["name"], "sha256": stated["sha256"]}
     function = get_method(recipe.problem, definition["method"])
-    options = _options(definition, trace)
+    options = _options(definition, scratch, trace)
     built_in = definition["method"] in methods_of(recipe.problem)
     if built_in and getattr(instance, "schema", None) is None:
         _warm_up(function, recipe.problem, options)
@@ -230,7 +242,7 @@ def _solve(
     trace.add(seconds, result.objective, result.bound, last=True)
     record["seconds"] = seconds
     try:
-        record["checked"] = len(verify(result))
+        record["checked"] = len(verify(result, scratch))
     except CheckError as error:
         raise CheckError(f"the checker refuses the result: {error}") from error
     fill(record, result)
@@ -245,7 +257,7 @@ def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
 
     tiny = Recipe(problem, WARM_UP[problem], {}, {}).build(Path())
     with contextlib.suppress(NestoptError):
-        function(tiny, replace(options, time_limit=1.0, set={}, progress=None))
+        function(tiny, replace(options, time_limit=1.0, set={}, output=None, progress=None))
 
 
 def _cpu_seconds() -> float:
@@ -253,7 +265,7 @@ def _cpu_seconds() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _options(definition: dict[str, Any], trace: Trace) -> SolveOptions:
+def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOptions:
     from nestopt.options import SolveOptions
 
     limit = definition["time_limit"]
@@ -265,6 +277,7 @@ def _options(definition: dict[str, Any], trace: Trace) -> SolveOptions:
         threads=definition["threads"],
         rel_gap=definition["rel_gap"],
         backend=definition["backend"],
+        output=str(scratch / "result.json"),
         set=dict(definition["settings"]),
         progress=trace,
     )

@@ -202,7 +202,7 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, field: str, said
         ("set.tensor = [1, 2]", 'set.tensor = "two"', "expected integers"),
         ("set.tensor = [1, 2]", 'space = "genral"', "did you mean 'general'"),
         ("set.tensor = [1, 2]", 'label = "x"\nmethod2 = 1', "unknown key 'method2'"),
-        ('"dp"\nset.tensor = [1, 2]', '"rank4d"', "no named transformer"),
+        ('"dp"\nset.tensor = [1, 2]', '"rank4d"', "unknown transformer"),
         ('"dp"\nset.tensor = [1, 2]', '"rank4d"\nset.mode = "best"', "unknown mode 'best'"),
         ("seeds = 2", "seeds = 2\nset.model = 'max-lode'", "max-load"),
     ],
