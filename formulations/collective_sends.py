@@ -21,9 +21,14 @@ def pruned(problem: GridProblem, sends: Sequence[Send]) -> list[Send]:
 
     A model may let a chunk go where it is not needed, or a node without a contribution pass on an
     empty part. Dropped are copies into a node that neither needs nor forwards them, copies into a
-    switch beyond those that it forwards, and parts out of nodes that have nothing to add.
+    switch beyond those that it forwards (the first to arrive stay), and parts out of nodes that
+    have nothing to add.
     """
-    kept = sorted(sends, key=lambda s: (s.start, s.link, s.chunk))
+
+    def arrival(s: Send) -> int:
+        return s.start + int(problem.transfer[problem.chunks[s.chunk].size, s.link])
+
+    kept = sorted(sends, key=lambda s: (arrival(s), s.start, s.link, s.chunk))
     while True:
         leaving = Counter((s.chunk, int(problem.src[s.link]), s.partial) for s in kept)
         arrived = Counter((s.chunk, int(problem.dst[s.link]), s.partial) for s in kept)
@@ -42,7 +47,7 @@ def pruned(problem: GridProblem, sends: Sequence[Send]) -> list[Send]:
             ):
                 useful.append(s)
         if len(useful) == len(kept):
-            return kept
+            return sorted(kept, key=lambda s: (s.start, s.link, s.chunk))
         kept = useful
 
 

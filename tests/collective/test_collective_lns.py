@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from formulations.collective_grid import Send, grid_problem
 from formulations.collective_lns import flipped, improve, solve
+from formulations.collective_sends import pruned
 from formulations.collective_solve import solve_cpsat
 from nestopt.collective.check import check_schedule
 from nestopt.collective.collective import Collective
@@ -50,6 +52,18 @@ def test_reaches_the_optimum_from_a_plain_greedy_start(
     assert result.objective == steps * UNIT
     assert result.termination.reason is Reason.OPTIMAL
     check_schedule(problem, Schedule.from_json(result.solution))
+
+
+def test_a_switch_keeps_the_copies_that_arrive_first() -> None:
+    """A copy over a slow link starts earlier and arrives later: it is the one too many."""
+    problem = instance("leaf-spine:2x3,spines=1", "all-gather", chunk_size=3 * 10**6)
+    grid = grid_problem(problem, UNIT)
+    slow, fast = Send(3, 4, 15), Send(3, 13, 16)
+    others = [Send(3, 13, 10), Send(3, 13, 13), Send(3, 5, 12), Send(3, 1, 14), Send(3, 3, 17)]
+    ends = [send.start + int(grid.transfer[0, send.link]) for send in (slow, fast)]
+    assert ends[0] > 17 >= ends[1]
+    kept = pruned(grid, [slow, fast, *others])
+    assert kept == sorted([fast, *others], key=lambda send: send.start)
 
 
 def test_unequal_links_and_fine_ticks() -> None:
