@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from formulations.placement_classes import FamilyClass
     from nestopt.placement.cluster import Cluster, DeviceType
     from nestopt.placement.space import SpaceSettings
     from nestopt.placement.workload import Workload
@@ -80,6 +81,8 @@ class PlacementData:
         Innermost level first, in hierarchy order.
     type_sets : tuple of tuples of DeviceType
         Sets of types that a stage may contain.
+    classes : dict of (int, int)
+        By number of groups and their size, the communication classes found so far.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class PlacementData:
             for size in range(1, len(present) + 1)
             for chosen in combinations(present, size)
         )
+        self.classes: dict[tuple[int, int], list[FamilyClass]] = {}
         self.kinds = self.costs.kind_of
         self.params = self._of_operators("params")
         self.params_expert = self._of_operators("params_expert")

@@ -41,7 +41,7 @@ class PlacementLayout(PlacementChoices):
                         )  # fmt: skip
         line = len(self.data.alive)
         for p in self.positions[1:]:
-            for at in range(1, line):
+            for at in range(line):
                 reach = self._placed(p, lambda place, at=at: place.end > at)
                 early = self._placed(p - 1, lambda place, at=at: place.start <= at)
                 self._add(reach + early <= 1, "structure_order", p, at)

@@ -1,0 +1,185 @@
+"""What the tests of the exact placement models share: runs, comparisons, plans fixed in a model."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "placement"))
+
+from enumerate_plans import structured_plans
+from plan_cases import random_cluster, random_workload
+from random_instances import TinyInstance
+from truth import general_optimum, structured_optimum
+
+from formulations.placement_cpsat import PlacementCpsat
+from formulations.placement_cpsat import solve as solve_cpsat
+from formulations.placement_data import PlacementData
+from formulations.placement_milp import PlacementMilp
+from formulations.placement_milp import solve as solve_milp
+from formulations.placement_scenario import Scenario, ScenarioData
+from nestopt.options import SolveOptions
+from nestopt.placement.check import check_plan
+from nestopt.placement.cost import config_of
+from nestopt.placement.dp.solve import solve as solve_dp
+from nestopt.placement.evaluate import evaluate
+from nestopt.placement.plan import Plan
+from nestopt.placement.problem import PlacementInstance
+from nestopt.result import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nestopt.result import Result
+
+SOLVERS = {"milp": solve_milp, "cpsat": solve_cpsat}
+OPTIMUM = {"structured": structured_optimum, "general": general_optimum}
+CLOSE = 1e-6
+# HiGHS keeps constraints to 1e-6 of a thousand units, CP-SAT counts rounded times
+MODELS = [(PlacementMilp, 5e-9), (PlacementCpsat, 5e-7)]
+
+
+def run(method: str, tiny: TinyInstance, space: str, **options: Any) -> Result:
+    """Solve a tiny instance; unless told otherwise without any help of the dynamic program."""
+    settings = tiny.options | options.pop("set", {"start": "none"})
+    chosen = SolveOptions(objective=tiny.objective, space=space, set=settings, **options)
+    instance = PlacementInstance(tiny.workload, tiny.cluster)
+    if method == "dp":
+        return solve_dp(instance, replace(chosen, set=tiny.options))
+    return SOLVERS[method](instance, chosen)
+
+
+def value(result: Result) -> float:
+    """The optimum; inf if there is none. Anything but a proof fails."""
+    if result.termination.reason is Reason.INFEASIBLE:
+        assert result.infeasible_because
+        assert result.bound == math.inf
+        return math.inf
+    assert result.termination.reason is Reason.OPTIMAL
+    assert result.objective is not None
+    assert result.objective * (1 - CLOSE) <= result.bound <= result.objective
+    return float(result.objective)
+
+
+def check(tiny: TinyInstance, result: Result) -> None:
+    """The independent checker accepts the plan and its price."""
+    if result.solution is not None:
+        plan = Plan.from_json(result.solution)
+        check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
+
+
+def compare_with_dp(tiny: TinyInstance) -> float:
+    """dp == milp == cpsat when structured; the models agree when general. Price of structure."""
+    structured = value(run("dp", tiny, "structured"))
+    for method in SOLVERS:
+        result = run(method, tiny, "structured")
+        assert value(result) == pytest.approx(structured, rel=CLOSE)
+        check(tiny, result)
+    general = [run(method, tiny, "general") for method in SOLVERS]
+    for result in general:
+        check(tiny, result)
+    assert value(general[0]) == pytest.approx(value(general[1]), rel=CLOSE)
+    assert value(general[0]) <= structured * (1 + CLOSE)
+    return value(general[0]) / structured if structured < math.inf else 1.0
+
+
+def choices(model: PlacementMilp | PlacementCpsat, plan: Plan) -> list[tuple[Any, int]] | None:
+    """Values of the model's choices that make a plan; None if it has dominated configurations."""
+    scenario, count = model.scenario, len(plan.stages)
+    stages = {count - 1 - q: stage for q, stage in enumerate(plan.stages)}
+    position = {o: p for p, stage in stages.items() for o in stage.operators}
+    config = {
+        p: c
+        for p, stage in stages.items()
+        for c in scenario.configs
+        if config_of(c.grid.grid, c.mode) == stage.config
+    }
+    if len(config) < count:
+        return None
+    found = [(x, int(p < count)) for p, x in model.use.items()]
+    found += [(x, int(position[o] <= p)) for (o, p), x in model.late.items()]
+    found += [(x, int(p in config and config[p].index == c)) for (p, c), x in model.config.items()]
+    for (p, g, role, cell), x in model.role.items():
+        taken = p in config and config[p].grid.index == g
+        device = int(stages[p].devices.ravel()[role]) if taken else -1
+        found.append((x, int(taken and model.data.cell_of[device] == cell)))
+    return found
+
+
+def fix(model: PlacementMilp | PlacementCpsat, values: Iterable[tuple[Any, int]]) -> None:
+    """Give variables of a model their values."""
+    for variable, wanted in values:
+        if isinstance(model, PlacementMilp):
+            variable.lowBound = variable.upBound = wanted
+        else:
+            model.model.add(variable == wanted)
+
+
+def random_plans(
+    rng: np.random.Generator, tiny: TinyInstance, tries: int
+) -> list[tuple[Plan, float]]:
+    """Random plans of the general space that fit, with their prices."""
+    found = []
+    everything = [
+        plan
+        for plan in structured_plans(tiny.workload, tiny.cluster, tiny.settings)
+        if rng.random() < 0.2
+    ]
+    for index in rng.integers(len(everything), size=tries) if everything else []:
+        plan = everything[index]
+        devices = rng.permutation(tiny.cluster.alive)
+        stages, at = [], 0
+        for stage in plan.stages:
+            size = stage.devices.size
+            rows = devices[at : at + size].reshape(stage.devices.shape)
+            stages.append(replace(stage, devices=rows.astype(np.int64)))
+            at += size
+        shuffled = replace(plan, stages=tuple(stages))
+        priced = evaluate(tiny.workload, tiny.cluster, shuffled)
+        if priced.fits:
+            found.append((shuffled, priced.objective(tiny.objective)))
+    return found
+
+
+def compare_prices(
+    model_class: type[PlacementMilp | PlacementCpsat],
+    tolerance: float,
+    seed: int,
+    *,
+    decomposed: bool = False,
+) -> int:
+    """Fix random plans of a random instance in the model: the objective is the evaluator's."""
+    rng = np.random.default_rng(seed)
+    cluster = random_cluster(rng, int(rng.integers(3, 9)))
+    if not 2 <= len(cluster.alive) <= 8:
+        return 0
+    cluster = cluster.with_types([replace(t, memory=1e13) for t in cluster.types])
+    names = [t.name for t in cluster.types]
+    workload = random_workload(rng, int(rng.integers(1, 5)), names, decomposed=decomposed)
+    options = {
+        "tensor": "1,2,4", "context": "1,2", "expert": "1,2", "replicas": "1,2,4",
+        "microbatch": "1,2", "zero": str(rng.integers(4)), "sequence": str(rng.integers(2)),
+        "recompute": str(rng.choice(["none", "selective", "full"])),
+    }  # fmt: skip
+    if decomposed:
+        options |= {"decomposition": "4d", "overlap": "1", "microbatch": "2,4"}
+    objective = "bottleneck" if seed % 5 == 0 else "iteration-time"
+    tiny = TinyInstance(workload, cluster, objective, options)
+    data = PlacementData(workload, cluster, tiny.settings, objective)
+    plans = random_plans(rng, tiny, 2)
+    for plan, cost in plans:
+        scenario = ScenarioData(data, Scenario(plan.replicas, plan.microbatch))
+        model = model_class(scenario, cost, symmetry=False)
+        values = choices(model, plan)
+        assert values is not None
+        fix(model, values)
+        outcome = model.solve(SolveOptions(), 60.0)
+        assert outcome.objective is not None, plan.to_json()
+        assert outcome.objective * model.unit == pytest.approx(cost, rel=tolerance)
+    return len(plans)

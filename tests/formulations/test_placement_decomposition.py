@@ -1,0 +1,149 @@
+"""Exact placement models where stages may take any tensor decomposition (x, y, z) and overlap."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from placement_runs import (
+    CLOSE,
+    MODELS,
+    OPTIMUM,
+    SOLVERS,
+    check,
+    compare_prices,
+    compare_with_dp,
+    run,
+    value,
+)
+from random_instances import TinyInstance, tiny_instance
+
+from formulations.placement_config import AXES, JOINT
+from formulations.placement_data import PlacementData
+from formulations.placement_scenario import Scenario, ScenarioData
+from nestopt.placement.cluster import Cluster, DeviceType, Level
+from nestopt.placement.plan import Plan
+from nestopt.placement.workload import Operator, Workload
+
+if TYPE_CHECKING:
+    from formulations.placement_cpsat import PlacementCpsat
+    from formulations.placement_milp import PlacementMilp
+
+
+def decomposed(seed: int, devices: int, operators: int) -> TinyInstance:
+    rng = np.random.default_rng(seed)
+    return tiny_instance(rng, devices=devices, operators=operators, decomposed=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("space", ["structured", "general"])
+def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
+    tiny = decomposed(seed, 3, 3)
+    best = OPTIMUM[space](tiny)
+    for method in SOLVERS:
+        result = run(method, tiny, space)
+        assert value(result) == pytest.approx(best, rel=CLOSE)
+        check(tiny, result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(300, 330))
+@pytest.mark.parametrize("space", ["structured", "general"])
+def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: str) -> None:
+    tiny = decomposed(seed, 4, 3)
+    best = OPTIMUM[space](tiny)
+    for method in SOLVERS:
+        assert value(run(method, tiny, space)) == pytest.approx(best, rel=CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(500, 506))
+def test_models_agree_with_the_dynamic_program(seed: int) -> None:
+    compare_with_dp(decomposed(seed, 4, 3))
+
+
+@pytest.mark.slow
+def test_models_agree_with_the_dynamic_program_on_a_hundred_instances() -> None:
+    ratios = [compare_with_dp(decomposed(seed, 4, 4)) for seed in range(1000, 1110)]
+    assert min(ratios) < 1 - 1e-3
+
+
+# --- the model's objective is the evaluator's price ----------------------------------------------
+
+
+@pytest.mark.parametrize(("model_class", "tolerance"), MODELS)
+def test_a_plan_has_its_price_in_the_model(
+    model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
+) -> None:
+    priced = [compare_prices(model_class, tolerance, s, decomposed=True) for s in range(700, 705)]
+    assert sum(priced) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model_class", "tolerance"), MODELS)
+def test_every_plan_has_its_price_in_the_model(
+    model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
+) -> None:
+    priced = [compare_prices(model_class, tolerance, s, decomposed=True) for s in range(710, 860)]
+    assert sum(priced) >= 150
+
+
+def test_what_hides_behind_what_is_priced_together() -> None:
+    """With overlap the excess of a class depends on the type set and on the other classes."""
+    joined = set()
+    for seed in range(12):
+        tiny = decomposed(seed, 5, 4)
+        data = PlacementData(tiny.workload, tiny.cluster, tiny.settings, tiny.objective)
+        for batch in tiny.settings.batches(tiny.workload, len(data.alive)):
+            for config in ScenarioData(data, Scenario(*batch)).configs:
+                assert (JOINT in config.excess) == bool(config.joined)
+                if not config.mode.overlap:
+                    assert not config.joined
+                else:
+                    sizes = [len(config.excess[f]) for f in config.joined]
+                    assert len(config.combinations) == math.prod(sizes) * bool(config.joined)
+                joined.add(config.joined)
+    assert any(len(set(AXES).intersection(names)) > 1 for names in joined)
+
+
+# --- what it is good for -------------------------------------------------------------------------
+
+
+def two_nodes() -> TinyInstance:
+    """Two nodes of two devices; a replica takes all four."""
+    block = {
+        "kind": "block", "flops": 1e12, "params": 1e8, "tp_bytes": 4e8, "tp_fwd": 2, "tp_bwd": 2,
+        "x_fwd": (4e8, 4e8), "x_bwd": (4e8, 4e8), "tensor_divides": (4,), "x_divides": (4,),
+    }  # fmt: skip
+    operators = [Operator(f"b{i}", **block) for i in range(2)]  # type: ignore[arg-type]
+    workload = Workload.chain("blocks", operators, 1e6, global_batch=8)
+    cluster = Cluster.regular(
+        "nodes",
+        (2, 2),
+        (Level("node", 1e-6, 1e12, 1e11), Level("top", 1e-5, 1e11)),
+        (DeviceType("gpu", 1e14, 1e11, 4e12),),
+    )
+    options = {"tensor": "4", "replicas": "1", "microbatch": "4", "zero": "0", "recompute": "none"}
+    return TinyInstance(workload, cluster, "iteration-time", options)
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+@pytest.mark.parametrize("space", ["structured", "general"])
+def test_decompositions_and_overlap_beat_tensor_parallelism(method: str, space: str) -> None:
+    tiny = two_nodes()
+    spaces = [{}, {"decomposition": "4d", "overlap": "0"}, {"decomposition": "4d"}]
+    results = [run(method, replace(tiny, options=tiny.options | s), space) for s in spaces]
+    values = [value(r) for r in results]
+    for found, wider in pairwise(values):
+        assert wider < 0.9 * found
+    for result, s in zip(results, spaces):
+        check(tiny, result)
+        best = value(run("dp", replace(tiny, options=tiny.options | s), "structured"))
+        assert value(result) == pytest.approx(best, rel=CLOSE)
+    plain, split, hidden = (Plan.from_json(r.solution).stages[0].config for r in results)
+    assert plain.tensor == (1, 4, 1)
+    assert split.tensor != plain.tensor
+    assert hidden.overlap
