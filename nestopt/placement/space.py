@@ -132,7 +132,7 @@ class SpaceSettings:
                         o.allows(*grid) and (e == 1 or o.experts) for o in workload.operators
                     ):
                         found.append(grid)
-        return sorted(set(found), key=lambda g: (g.width, g.t, g))
+        return sorted(set(found), key=lambda g: (g.width, g.t, g.x * g.z, g))
 
     def tensors(self) -> list[tuple[int, int, int]]:
         """The tensor decompositions (Gx, Gy, Gz) offered, Megatron's first of each degree."""

@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nestopt.integers import divisors
+from nestopt.placement.dp.entries import build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import (
-    Batch,
-    Weights,
-    boundary_prices,
-    bounds,
-    build_entries,
-    divisible_blocks,
-)
+from nestopt.placement.dp.tables import Batch, Weights, boundary_prices, bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,17 +132,20 @@ def _floor(
     alive = len(search.line.devices)
     classes = relaxed_classes(search.line.cluster, search.best, grids, batch.replicas, apart)
     divisible = divisible_blocks(lattice, search.settings)
-    entries = build_entries(costs, lattice, grids, modes, classes, batch, divisible)
-    width = np.array([g.width for g in grids], dtype=np.int64)
+    widths, spots = spots_by_width(grids, classes)
+    entries = build_entries(costs, lattice, grids, modes, classes, spots, batch, divisible)
     operators = costs.workload.num_operators
-    units = min(alive // batch.replicas, operators * int(width.max()))
+    units = min(alive // batch.replicas, operators * int(widths.max()))
     if not len(entries.seconds):
         return np.full(units + 1, math.inf)
-    alpha, beta = best_sides(search.best, grids, batch.replicas)
+    alpha, beta = best_sides(search.best, widths, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
     held = batch.held(min(operators, units))
     weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
-    table = bounds(lattice, entries, classes, width, units, prices, held, weights, buckets=False)
+    spot_width = np.arange(len(widths))
+    table = bounds(
+        lattice, entries, spot_width, widths, units, prices, held, weights, buckets=False
+    )
     return table.floor(weights)
 
 

@@ -10,7 +10,7 @@ from numba import njit
 
 from nestopt.placement.comm import PROFILE, families_of, family_profiles, side_profiles
 from nestopt.placement.cost import FAMILIES
-from nestopt.placement.dp.tables import PlaceClass
+from nestopt.placement.dp.entries import PlaceClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,21 +68,26 @@ class Geometry:
         n; a stage at place p occupies ``[p, p + length[g])``.
     unit : int
         Places that one device a replica takes (d for inner, 1 for outer).
-    length, width, stride : int arrays (grids,)
+    length, width, stride : int arrays (widths,)
         Places a stage occupies; devices a replica; places from a replica to the next.
-    class_of : int array (grids, n + 1)
-        Class of each place, -1 where the stage does not fit.
-    side : float array (grids, n + 1, 2, L)
+    spot_of : int array (widths, n + 1)
+        Spot of each place, -1 where the stage does not fit.
+    side : float array (widths, n + 1, 2, L)
         Seconds per byte, and seconds, that a stage there makes a boundary of each level cost.
     line : int array
         Device of every place.
     group_of : int array (L, devices)
         Groups of the devices.
-    better : int array (grids, n + 1)
+    better : int array (widths, n + 1)
         The nearest place to the right that is at least as good; a gap that reaches over it never
         pays.
-    longest : int array (grids,)
+    longest : int array (widths,)
         Longer gaps in front of a stage never pay.
+    classes : tuple of PlaceClass
+    spots : tuple of tuples of int
+        The classes of each spot.
+    spot_width : int array (spots,)
+        Index of every spot's width.
     """
 
     replicas: int
@@ -91,18 +96,20 @@ class Geometry:
     length: Ints
     width: Ints
     stride: Ints
-    class_of: Ints
+    spot_of: Ints
     side: Floats
     better: Ints
     longest: Ints
     classes: tuple[PlaceClass, ...]
+    spots: tuple[tuple[int, ...], ...]
+    spot_width: Ints
     line: Ints
     group_of: Ints
 
-    def devices(self, grid: int, place: int) -> Ints:
+    def devices(self, width: int, place: int) -> Ints:
         """Devices (d, w) of a stage."""
-        replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[grid]
-        return self.line[place + replica + np.arange(self.width[grid], dtype=np.int64)]
+        replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[width]
+        return self.line[place + replica + np.arange(self.width[width], dtype=np.int64)]
 
 
 def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
@@ -119,7 +126,7 @@ def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
 def place_stages(
     line: Line, grids: Sequence[Grid], layout: str, replicas: int, window: int
 ) -> Geometry:
-    """Classes and boundary prices of all places of all grids.
+    """Classes, spots and boundary prices of all places of all widths.
 
     Parameters
     ----------
@@ -128,50 +135,52 @@ def place_stages(
     window : int
         Places: alive devices (inner), or devices of a replica's window (outer).
     """
-    count = len(grids)
     levels = len(line.cluster.levels)
-    width = np.array([g.width for g in grids], dtype=np.int64)
+    width = np.unique([g.width for g in grids]).astype(np.int64)
+    count = len(width)
     inner = layout == "inner"
     length = width * replicas if inner else width
     stride = width.copy() if inner else np.full(count, window, dtype=np.int64)
-    class_of = np.full((count, window + 1), -1, dtype=np.int64)
+    spot_of = np.full((count, window + 1), -1, dtype=np.int64)
     side = np.zeros((count, window + 1, 2, levels))
     classes: list[PlaceClass] = []
+    spots: list[tuple[int, ...]] = []
+    spot_width: list[int] = []
     better = np.full((count, window + 1), _NEVER, dtype=np.int64)
     longest = np.zeros(count, dtype=np.int64)
-    narrowest = int(width.min())
-    for g, grid in enumerate(grids):
-        places = window - int(length[g]) + 1
+    for index, w in enumerate(width.tolist()):
+        places = window - int(length[index]) + 1
         if places <= 0:
             continue
         distinct = min(places, line.period) if line.period else places
         starts = np.arange(distinct, dtype=np.int64)
-        base = np.arange(replicas, dtype=np.int64)[:, None] * stride[g]
-        offsets = base + np.arange(grid.width, dtype=np.int64)
-        profiles = np.zeros((distinct, len(FAMILIES), PROFILE))
-        for index, family in enumerate(families_of(offsets, *grid)):
-            if family.shape[1] > 1:
-                profiles[:, index] = family_profiles(line.network, line.devices, starts, family)
-        sides = side_profiles(line.network, line.devices, starts, offsets.ravel(), grid.width)
-        masks = _type_masks(line, starts, base[:, 0], grid.width)
-        rows = np.concatenate([profiles.reshape(distinct, -1), masks[:, None]], axis=1)
-        _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        label = label.reshape(-1)
-        for row in first:
-            types = tuple(t for i, t in enumerate(line.cluster.types) if int(masks[row]) >> i & 1)
-            classes.append(PlaceClass(g, profiles[row], types))
+        base = np.arange(replicas, dtype=np.int64)[:, None] * stride[index]
+        offsets = base + np.arange(w, dtype=np.int64)
+        masks = _type_masks(line, starts, base[:, 0], w)
+        labels = []
+        profiles_of = _FamilyProfiles(line, starts, offsets)
+        for g, grid in enumerate(grids):
+            if grid.width == w:
+                found, label = _classes(line, g, profiles_of(grid), masks)
+                labels.append(len(classes) + label)
+                classes += found
+        members, spot = np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)
         repeat = np.arange(places) % distinct
-        class_of[g, :places] = (len(classes) - len(first) + label)[repeat]
-        side[g, :places] = sides[repeat]
-        neighbour = base[:, 0] - narrowest
+        spot_of[index, :places] = (len(spots) + spot.reshape(-1))[repeat]
+        spots += [tuple(row) for row in members.tolist()]
+        spot_width += [index] * len(members)
+        sides = side_profiles(line.network, line.devices, starts, offsets.ravel(), w)
+        side[index, :places] = sides[repeat]
+        neighbour = base[:, 0] - width[0]
         if inner:
-            neighbour = -narrowest * np.arange(replicas, 0, -1)
-        better[g, :places] = _better_to_the_right(
-            line, class_of[g, :places], side[g, :places], classes, neighbour,
-            base[:, 0] + grid.width - 1,
+            neighbour = -width[0] * np.arange(replicas, 0, -1)
+        better[index, :places] = _better_to_the_right(
+            line, spot.reshape(-1)[repeat], side[index, :places],
+            [[classes[i] for i in row] for row in members.tolist()], neighbour,
+            base[:, 0] + w - 1,
         )  # fmt: skip
-        jumps = better[g, :places] - np.arange(places)
-        longest[g] = min(int(jumps.max()), line.period - 1 if line.period else window)
+        jumps = better[index, :places] - np.arange(places)
+        longest[index] = min(int(jumps.max()), line.period - 1 if line.period else window)
     return Geometry(
         replicas,
         window,
@@ -179,32 +188,72 @@ def place_stages(
         length,
         width,
         stride,
-        class_of,
+        spot_of,
         side,
         better,
         longest,
         tuple(classes),
+        tuple(spots),
+        np.array(spot_width, dtype=np.int64),
         line.devices,
         line.network.group_of,
     )
 
 
+class _FamilyProfiles:
+    """Profiles (places, families, 5) of the grids of one width; what they share is found once."""
+
+    def __init__(self, line: Line, starts: Ints, offsets: Ints) -> None:
+        self._line, self._starts, self._offsets = line, starts, offsets
+        self._found: dict[bytes, Floats] = {}
+
+    def __call__(self, grid: Grid) -> Floats:
+        """The profiles of a grid; those of single devices are zero."""
+        profiles = np.zeros((len(self._starts), len(FAMILIES), PROFILE))
+        for index, family in enumerate(families_of(self._offsets, *grid)):
+            if family.shape[1] > 1:
+                key = np.array(family.shape).tobytes() + family.tobytes()
+                if key not in self._found:
+                    self._found[key] = family_profiles(
+                        self._line.network, self._line.devices, self._starts, family
+                    )
+                profiles[:, index] = self._found[key]
+        return profiles
+
+
+def _classes(
+    line: Line, grid: int, profiles: Floats, masks: Ints
+) -> tuple[list[PlaceClass], NDArray[np.intp]]:
+    """The distinct classes of a grid's places, and which one each place has."""
+    rows = np.concatenate([profiles.reshape(len(masks), -1), masks[:, None]], axis=1)
+    _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    found = []
+    for row in first:
+        types = tuple(t for i, t in enumerate(line.cluster.types) if int(masks[row]) >> i & 1)
+        found.append(PlaceClass(grid, profiles[row], types))
+    return found, label.reshape(-1)
+
+
 def relaxed_places(
-    grids: Sequence[Grid], classes: Sequence[PlaceClass], units: int, alpha: Floats, beta: Floats
+    widths: Ints,
+    classes: Sequence[PlaceClass],
+    spots: Sequence[tuple[int, ...]],
+    units: int,
+    alpha: Floats,
+    beta: Floats,
 ) -> Geometry:
     """Places that only count devices: `units` a replica, every boundary at its best.
 
     Parameters
     ----------
-    classes : sequence of PlaceClass
-        One for each grid, in order; a grid without entries in it is not offered.
-    alpha, beta : float arrays (grids,)
-        Least seconds, and seconds per byte, of a boundary next to a stage of each grid.
+    spots : sequence of tuples of int
+        One for each width, in order.
+    alpha, beta : float arrays (widths,)
+        Least seconds, and seconds per byte, of a boundary next to a stage of each width.
     """
-    count = len(grids)
-    width = np.array([g.width for g in grids], dtype=np.int64)
+    count = len(widths)
     place = np.arange(units + 1)
-    fits = place[None, :] + width[:, None] <= units
+    fits = place[None, :] + widths[:, None] <= units
     side = np.empty((count, units + 1, 2, 1))
     side[:, :, 0, 0] = beta[:, None]
     side[:, :, 1, 0] = alpha[:, None]
@@ -212,14 +261,16 @@ def relaxed_places(
         1,
         units,
         1,
-        width,
-        width,
-        width,
+        widths,
+        widths,
+        widths,
         np.where(fits, np.arange(count)[:, None], -1),
         side,
         np.full((count, units + 1), _NEVER, dtype=np.int64),
         np.zeros(count, dtype=np.int64),
         tuple(classes),
+        tuple(spots),
+        np.arange(count, dtype=np.int64),
         np.arange(units + 1, dtype=np.int64),
         np.zeros((1, units + 1), dtype=np.int64),
     )
@@ -227,19 +278,19 @@ def relaxed_places(
 
 def _better_to_the_right(
     line: Line,
-    class_of: Ints,
+    spot_of: NDArray[np.intp],
     side: Floats,
-    classes: Sequence[PlaceClass],
+    spots: Sequence[Sequence[PlaceClass]],
     starts: Ints,
     ends: Ints,
 ) -> Ints:
     """For every place the nearest one to its right that is at least as good, or a huge number.
 
     Moving a stage right into a gap never raises the level of its right boundary. Its own prices do
-    not rise if the new class and side are no worse. Its left boundary, whose level is the highest
-    over the replicas, rises only if a replica's last device enters a group whose level is above
-    what that boundary has anyway; the latter is at least the level for the nearest and narrowest
-    left neighbour.
+    not rise if the new classes and side are no worse, whatever its grid. Its left boundary, whose
+    level is the highest over the replicas, rises only if a replica's last device enters a group
+    whose level is above what that boundary has anyway; the latter is at least the level for the
+    nearest and narrowest left neighbour.
 
     Parameters
     ----------
@@ -247,7 +298,7 @@ def _better_to_the_right(
         Where, from the stage's place, the nearest left neighbour's replicas begin and the stage's
         replicas end.
     """
-    places = len(class_of)
+    places = len(spot_of)
     group = line.network.group_of[:, line.devices]
     last = len(line.devices) - 1
     step = _levels_between(group, np.arange(last), np.arange(1, last + 1))
@@ -259,30 +310,27 @@ def _better_to_the_right(
     rows, side_of = np.unique(side.reshape(places, -1), axis=0, return_inverse=True)
     side_of = side_of.reshape(-1)
     side_better = (rows[:, None] <= rows[None, :]).all(axis=2)
-    low = int(class_of.min())
-    profiles = np.stack([c.profiles.ravel() for c in classes[low:]])
-    names = [{t.name for t in c.types} for c in classes[low:]]
-    class_better = np.array([[a <= b for b in names] for a in names])
-    class_better &= (profiles[:, None] <= profiles[None, :]).all(axis=2)
+    profiles = np.stack([np.concatenate([c.profiles.ravel() for c in spot]) for spot in spots])
+    names = [{t.name for t in spot[0].types} for spot in spots]
+    spot_better = np.array([[a <= b for b in names] for a in names])
+    spot_better &= (profiles[:, None] <= profiles[None, :]).all(axis=2)
     crossed = np.zeros(places, dtype=np.int64)
     for end in ends:
         crossed = np.maximum(crossed, step[np.minimum(index + end, last - 1)] if last else 0)
-    return _nearest_better(
-        class_of - low, side_of, class_better, side_better, least, crossed, _FARTHEST
-    )
+    return _nearest_better(spot_of, side_of, spot_better, side_better, least, crossed, _FARTHEST)
 
 
 @njit(cache=True, nogil=True)
 def _nearest_better(
-    class_of: Ints,
+    spot_of: Ints,
     side_of: Ints,
-    class_better: Any,
+    spot_better: Any,
     side_better: Any,
     least: Ints,
     crossed: Ints,
     farthest: int,
 ) -> Ints:
-    places = len(class_of)
+    places = len(spot_of)
     result = np.full(places, _NEVER, np.int64)
     for p in range(places):
         top = 0
@@ -290,10 +338,7 @@ def _nearest_better(
             top = max(top, crossed[there - 1])
             if top > least[p]:
                 break
-            if (
-                class_better[class_of[there], class_of[p]]
-                and side_better[side_of[there], side_of[p]]
-            ):
+            if spot_better[spot_of[there], spot_of[p]] and side_better[side_of[there], side_of[p]]:
                 result[p] = there
                 break
     return result

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nestopt.placement.comm import PROFILE
-from nestopt.placement.dp.tables import PlaceClass
+from nestopt.placement.dp.entries import PlaceClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -191,18 +191,17 @@ def _least_profiles(found: list[Floats]) -> list[Floats]:
     return kept
 
 
-def best_sides(best: Best, grids: Sequence[Grid], replicas: int) -> tuple[Floats, Floats]:
-    """Least latency, and seconds per byte, of a boundary next to a stage of each grid."""
+def best_sides(best: Best, widths: Ints, replicas: int) -> tuple[Floats, Floats]:
+    """Least latency, and seconds per byte, of a boundary next to a stage of each width."""
     # No boundary at all where two stages do not fit.
-    alpha, beta = np.full(len(grids), math.inf), np.zeros(len(grids))
-    narrowest = min(g.width for g in grids)
-    for g, grid in enumerate(grids):
-        level = best.level_for(grid.width + narrowest)
+    alpha, beta = np.full(len(widths), math.inf), np.zeros(len(widths))
+    for index, width in enumerate(widths.tolist()):
+        level = best.level_for(width + int(widths.min()))
         if level < 0:
             continue
-        alpha[g] = best.latency[: level + 1].max()
-        beta[g] = np.maximum.accumulate(best.port_inverse)[level] / grid.width
+        alpha[index] = best.latency[: level + 1].max()
+        beta[index] = np.maximum.accumulate(best.port_inverse)[level] / width
         for lower in range(level):
-            inside = max(1, math.ceil(replicas * grid.width / int(best.groups[lower])))
-            beta[g] = max(beta[g], inside / grid.width * float(best.uplink_inverse[lower]))
+            inside = max(1, math.ceil(replicas * width / int(best.groups[lower])))
+            beta[index] = max(beta[index], inside / width * float(best.uplink_inverse[lower]))
     return alpha, beta

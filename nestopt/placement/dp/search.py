@@ -11,20 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.comm import PROFILE
-from nestopt.placement.cost import FAMILIES, config_of
+from nestopt.placement.cost import config_of
+from nestopt.placement.dp.entries import build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import (
-    PlaceClass,
-    Weights,
-    boundary_prices,
-    bounds,
-    build_entries,
-    divisible_blocks,
-    merge_classes,
-)
+from nestopt.placement.dp.tables import Weights, boundary_prices, bounds
 from nestopt.placement.plan import Plan, Stage
 
 if TYPE_CHECKING:
@@ -33,10 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.cost import Grid, Mode, StageCosts
+    from nestopt.placement.dp.entries import Entries
     from nestopt.placement.dp.geometry import Geometry, Line
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.relaxed import Best
-    from nestopt.placement.dp.tables import Batch, Bounds, Entries
+    from nestopt.placement.dp.tables import Batch, Bounds
     from nestopt.placement.space import SpaceSettings
 
     Floats = NDArray[np.float64]
@@ -105,11 +98,11 @@ class Search:
         """
         geometry = place_stages(self.line, grids, layout, batch.replicas, window)
         entries = build_entries(
-            self.costs, self.lattice, grids, modes, geometry.classes, batch,
+            self.costs, self.lattice, grids, modes, geometry.classes, geometry.spots, batch,
             divisible_blocks(self.lattice, self.settings),
         )  # fmt: skip
-        alpha, beta = best_sides(self.best, grids, batch.replicas)
-        return self._bounded(grids, geometry, entries, batch, alpha, beta, incumbent, beam)
+        alpha, beta = best_sides(self.best, geometry.width, batch.replicas)
+        return self._bounded(geometry, entries, batch, alpha, beta, incumbent, beam)
 
     def run_relaxed(
         self,
@@ -135,23 +128,17 @@ class Search:
             self.costs.workload.num_operators * max(g.width for g in grids),
         )
         classes = relaxed_classes(cluster, self.best, grids, batch.replicas)
+        widths, spots = spots_by_width(grids, classes)
         entries = build_entries(
-            self.costs, self.lattice, grids, modes, classes, batch,
+            self.costs, self.lattice, grids, modes, classes, spots, batch,
             divisible_blocks(self.lattice, self.settings),
         )  # fmt: skip
-        merged = merge_classes(entries, classes, len(grids), len(self.lattice.blocks.cut_in))
-        alpha, beta = best_sides(self.best, grids, batch.replicas)
-        first = {c.grid: c for c in reversed(classes)}
-        empty = np.zeros((len(FAMILIES), PROFILE))
-        named = [first.get(g, PlaceClass(g, empty, ())) for g in range(len(grids))]
-        geometry = relaxed_places(grids, named, units, alpha, beta)
-        return self._bounded(
-            grids, geometry, merged, batch, alpha, beta, incumbent, beam, label_limit
-        )
+        alpha, beta = best_sides(self.best, widths, batch.replicas)
+        geometry = relaxed_places(widths, classes, spots, units, alpha, beta)
+        return self._bounded(geometry, entries, batch, alpha, beta, incumbent, beam, label_limit)
 
     def _bounded(
         self,
-        grids: Sequence[Grid],
         geometry: Geometry,
         entries: Entries,
         batch: Batch,
@@ -176,15 +163,15 @@ class Search:
         # for each in-flight count.
         for buckets in (False, True):
             table = bounds(
-                lattice, entries, geometry.classes, geometry.width, useful, prices, held, weights,
-                buckets=buckets,
+                lattice, entries, geometry.spot_width, geometry.width, useful, prices, held,
+                weights, buckets=buckets,
             )  # fmt: skip
             if not table.floor(weights)[useful] < closed:
                 return incumbent, None
             few = label_limit if buckets else min(_FEW_LABELS, label_limit or self.label_limit)
             try:
                 found = self._labels(
-                    grids, geometry, entries, table, batch, weights, held, incumbent, beam, few
+                    geometry, entries, table, batch, weights, held, incumbent, beam, few
                 )
             except SearchStopped as stopped:
                 if buckets or stopped.limit != "memory":
@@ -196,7 +183,6 @@ class Search:
 
     def _labels(
         self,
-        grids: Sequence[Grid],
         geometry: Geometry,
         entries: Entries,
         table: Bounds,
@@ -233,7 +219,7 @@ class Search:
                     lattice.start, lattice.below, lattice.block, lattice.cut, rows,
                     geometry.group_of, geometry.line, geometry.replicas,
                     geometry.unit, geometry.length, geometry.width, geometry.stride, width_index,
-                    geometry.class_of, geometry.side, geometry.better, geometry.longest,
+                    geometry.spot_of, geometry.side, geometry.better, geometry.longest,
                     entries.start, entries.seconds, entries.sync,
                     entries.holds, held[k + 1], table.total[row], table.largest[row],
                     table.sync[row], table.joint[row], table.fluid[row], table.column,
@@ -254,11 +240,10 @@ class Search:
         self.stats.labels += used
         if best_label < 0:
             return incumbent, None
-        return best, self._plan(grids, geometry, entries, batch, ints, best_label)
+        return best, self._plan(geometry, entries, batch, ints, best_label)
 
     def _plan(
         self,
-        grids: Sequence[Grid],
         geometry: Geometry,
         entries: Entries,
         batch: Batch,
@@ -267,14 +252,13 @@ class Search:
     ) -> Plan:
         stages = []
         while ints[label, 3] >= 0:
-            lower, place, grid, parent, entry, _ = (int(x) for x in ints[label])
-            mode = entries.modes[grid][entries.mode[entry]]
+            lower, place, width, parent, entry, _ = (int(x) for x in ints[label])
             upper = int(ints[parent, 0])
             stages.append(
                 Stage(
                     self.lattice.operators(lower, upper),
-                    config_of(grids[grid], mode),
-                    geometry.devices(grid, place),
+                    config_of(*entries.choices[entries.choice[entry]]),
+                    geometry.devices(width, place),
                 )
             )
             label = parent

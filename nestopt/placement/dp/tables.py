@@ -1,10 +1,4 @@
-"""Prices for the dynamic program: classes of places, entries of stages, bounds on what is left.
-
-A *class* is a set of places at which a grid's families have the same profiles on the same device
-types, so a block costs the same there. An *entry* is a price of a block in a class: seconds, sync
-seconds, the micro-batches in flight that its memory allows, and the mode; only entries that no
-other one beats in all three figures are kept.
-"""
+"""What a scenario fixes of the batch, and bounds on the stages that a partial pipeline lacks."""
 
 from __future__ import annotations
 
@@ -15,22 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
+from nestopt.placement.dp.entries import merge_spots
 from nestopt.placement.plan import in_flight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from nestopt.placement.cluster import DeviceType
-    from nestopt.placement.cost import Grid, Mode, StageCosts
+    from nestopt.placement.dp.entries import Entries
     from nestopt.placement.dp.lattice import StageLattice
-    from nestopt.placement.space import SpaceSettings
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Batch", "Bounds", "Entries", "PlaceClass", "Weights", "bounds", "build_entries"]
+__all__ = ["Batch", "Bounds", "Weights", "boundary_prices", "bounds"]
 
 BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """In-flight counts at which bounds are tabulated; others take the next smaller one."""
@@ -73,179 +64,6 @@ class Batch(NamedTuple):
         )
 
 
-class PlaceClass(NamedTuple):
-    """A class of places of one grid: profiles (families, 5) and the device types present."""
-
-    grid: int
-    profiles: Floats
-    types: tuple[DeviceType, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Entries:
-    """Prices of all blocks in all classes.
-
-    Attributes
-    ----------
-    start : int array (C * R + 1,)
-        Entries of class ``c`` and block ``r`` are ``start[c * R + r]`` to the next.
-    seconds, sync, holds : float arrays
-        Seconds per micro-batch without boundaries; seconds of synchronisation; largest number of
-        micro-batches in flight.
-    mode : int array
-        Index into `modes`.
-    modes : tuple of tuples of Mode
-        By grid.
-    """
-
-    start: Ints
-    seconds: Floats
-    sync: Floats
-    holds: Floats
-    mode: NDArray[np.int32]
-    modes: tuple[tuple[Mode, ...], ...]
-
-
-@njit(cache=True, nogil=True)
-def _pareto(seconds: Floats, sync: Floats, holds: Floats) -> NDArray[np.bool_]:
-    rows, modes = seconds.shape
-    keep = np.zeros((rows, modes), np.bool_)
-    for r in range(rows):
-        for i in range(modes):
-            if holds[r, i] < 1.0:
-                continue
-            good = True
-            for j in range(modes):
-                if j == i or holds[r, j] < holds[r, i]:
-                    continue
-                if seconds[r, j] > seconds[r, i] or sync[r, j] > sync[r, i]:
-                    continue
-                equal = (
-                    seconds[r, j] == seconds[r, i]
-                    and sync[r, j] == sync[r, i]
-                    and holds[r, j] == holds[r, i]
-                )
-                if not equal or j < i:
-                    good = False
-                    break
-            keep[r, i] = good
-    return keep
-
-
-def _capacity(fixed: Floats, stored: Floats, room: float, whole: bool) -> Floats:
-    """Largest k with ``fixed + k * stored <= room``, rounded as the evaluator sums it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        holds = np.where(stored > 0, (room - fixed) / stored, math.inf)
-    holds = np.where(fixed > room, 0.0, holds)
-    if whole:
-        finite = np.isfinite(holds)
-        k = np.floor(np.where(finite, holds, 0.0))
-        k = k + ((fixed + (k + 1) * stored) <= room)
-        k = k - ((fixed + k * stored) > room)
-        holds = np.where(finite, k, holds)
-    return holds
-
-
-def build_entries(
-    costs: StageCosts,
-    lattice: StageLattice,
-    grids: Sequence[Grid],
-    modes: Sequence[tuple[Mode, ...]],
-    classes: Sequence[PlaceClass],
-    batch: Batch,
-    divisible: NDArray[np.bool_] | None,
-) -> Entries:
-    """Price every block in every class.
-
-    Parameters
-    ----------
-    divisible : bool array (R,) or None
-        Blocks that interleaving can cut into equal chunks; None if it does not matter.
-    """
-    blocks = lattice.blocks
-    rows = len(blocks.cut_in)
-    b, d = batch.microbatch, batch.replicas
-    counts = np.zeros(len(classes) * rows + 1, dtype=np.int64)
-    parts: list[tuple[Floats, Floats, Floats, NDArray[np.int32]]] = []
-    whole = batch.schedule != "interleaved"
-    cache: dict[int, tuple[Floats, Floats]] = {}
-    experts = costs.expert_kinds()
-    for index, place in enumerate(classes):
-        grid = grids[place.grid]
-        offered = modes[place.grid]
-        forbidden = blocks.counts[:, ~costs.allowed(grid)]
-        allowed: NDArray[np.bool_] = np.asarray(forbidden.sum(axis=1) == 0)
-        if grid.e > 1:
-            allowed &= (blocks.counts[:, experts] > 0).any(axis=1)
-        if b % grid.sample_parts:
-            allowed[:] = False
-        if divisible is not None:
-            allowed &= divisible
-        if not allowed.any() or not offered:
-            continue
-        rates = costs.rates(grid, offered, b, d, place.profiles, place.types)
-        seconds = blocks.counts @ rates
-        sync = costs.sync(blocks, grid, offered, d, place.profiles, place.types)
-        if place.grid not in cache:
-            cache[place.grid] = costs.memory(blocks, grid, offered, b, d)
-        fixed, stored = cache[place.grid]
-        room = min(t.usable for t in place.types)
-        holds = _capacity(fixed, stored, room, whole)
-        holds[~allowed] = 0.0
-        keep = _pareto(seconds, sync, holds)
-        counts[index * rows + 1 : (index + 1) * rows + 1] = keep.sum(axis=1)
-        row, column = np.nonzero(keep)
-        parts.append(
-            (seconds[row, column], sync[row, column], holds[row, column], column.astype(np.int32))
-        )
-    empty = np.zeros(0)
-    joined = [np.concatenate([p[i] for p in parts]) if parts else empty for i in range(4)]
-    return Entries(
-        np.cumsum(counts), joined[0], joined[1], joined[2], joined[3].astype(np.int32), tuple(modes)
-    )
-
-
-def merge_classes(
-    entries: Entries, classes: Sequence[PlaceClass], grids: int, rows: int
-) -> Entries:
-    """The entries with all classes of a grid made one: the best of them, wherever it is had."""
-    grid_of = np.array([c.grid for c in classes], dtype=np.int64)
-    order, start = _merged(
-        entries.start, entries.seconds, entries.sync, entries.holds, grid_of, grids, rows
-    )
-    return Entries(
-        start, entries.seconds[order], entries.sync[order], entries.holds[order],
-        entries.mode[order], entries.modes,
-    )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def _merged(
-    start: Ints, seconds: Floats, sync: Floats, holds: Floats, grid_of: Ints, grids: int, rows: int
-) -> tuple[Ints, Ints]:
-    order = np.empty(len(seconds), np.int64)
-    merged = np.zeros(grids * rows + 1, np.int64)
-    used = 0
-    for g in range(grids):
-        for r in range(rows):
-            first = used
-            for index in range(len(grid_of)):
-                if grid_of[index] != g:
-                    continue
-                for e in range(start[index * rows + r], start[index * rows + r + 1]):
-                    dominated = False
-                    for place in range(first, used):
-                        o = order[place]
-                        if seconds[o] <= seconds[e] and sync[o] <= sync[e] and holds[o] >= holds[e]:
-                            dominated = True
-                            break
-                    if not dominated:
-                        order[used] = e
-                        used += 1
-            merged[g * rows + r + 1] = used
-    return order[:used].copy(), merged
-
-
 @dataclass(frozen=True, eq=False)
 class Bounds:
     """Lower bounds on the stages in front of a partial pipeline.
@@ -266,8 +84,8 @@ class Bounds:
     fluid : tuple of float arrays (2, I, C), one a bucket
     column : int array (U + 1,)
         Column of `fluid` for ``u`` devices.
-    boundary : float array (grids, I)
-        Least price of the boundary behind each ideal for a stage of each grid.
+    boundary : float array (widths, I)
+        Least price of the boundary behind each ideal for a stage of each width.
     """
 
     bucket: Ints
@@ -416,7 +234,7 @@ def _unit_columns(units: int) -> tuple[Ints, Ints]:
 
 
 def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Floats) -> Floats:
-    """Prices of the boundary behind each ideal from seconds and seconds per byte by grid."""
+    """Prices of the boundary behind each ideal from seconds and seconds per byte by width."""
     volume = batch.microbatch * lattice.cut
     prices = 2 * batch.chunks * (alpha[:, None] + beta[:, None] * volume)
     prices[:, [0, -1]] = 0.0
@@ -426,7 +244,7 @@ def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Fl
 def bounds(
     lattice: StageLattice,
     entries: Entries,
-    classes: Sequence[PlaceClass],
+    spot_width: Ints,
     widths: Ints,
     units: int,
     boundary: Floats,
@@ -439,8 +257,10 @@ def bounds(
 
     Parameters
     ----------
-    widths : int array (grids,)
-    boundary : float array (grids, I)
+    spot_width : int array (spots,)
+        Index of every spot's width.
+    widths : int array (widths,)
+    boundary : float array (widths, I)
         Least price of a boundary behind each ideal (0 for the empty and the full one).
     held : float array (K + 1,)
         In-flight micro-batches of a stage with k stages from it to the last.
@@ -450,7 +270,7 @@ def bounds(
     rows = len(lattice.blocks.cut_in)
     grids = len(widths)
     most = len(held) - 1
-    merged = merge_classes(entries, classes, grids, rows)
+    merged = merge_spots(entries, [np.flatnonzero(spot_width == w) for w in range(grids)], rows)
     chosen = [k for k in BUCKETS if k <= most] if buckets else [1]
     # Stages in front of a partial pipeline of k stages hold at least held[k + 1] micro-batches.
     kept: list[int] = []
@@ -489,12 +309,3 @@ def bounds(
         np.minimum(column, len(counts) - 1)[: units + 1],
         boundary,
     )
-
-
-def divisible_blocks(lattice: StageLattice, settings: SpaceSettings) -> NDArray[np.bool_] | None:
-    """Blocks that ``interleaved`` can cut into equal chunks, or None for other schedules."""
-    if settings.schedule != "interleaved":
-        return None
-    counts = lattice.blocks.counts
-    repeated = counts.max(axis=0) > 1
-    return ((counts[:, repeated] % settings.chunks) == 0).all(axis=1)
