@@ -98,37 +98,37 @@ def plan_study(path: str | Path) -> Plan:
     file, directory = str(path), Path(path).parent
     spec = read_spec(path)
     made: list[_Made] = []
-    seen: set[str] = set()
     for index, block in enumerate(spec.instances):
         for recipe, parameters, instance in expand_block(
             block, directory, file=file, field=f"instances[{index}]"
         ):
-            if str(recipe.to_json()) not in seen:
-                seen.add(str(recipe.to_json()))
-                made.append(_Made(index, recipe, parameters, instance))
-    labels: set[str] = set()
+            made.append(_Made(index, recipe, parameters, instance))
+    labelled: set[tuple[str, int]] = set()
     per_method: list[dict[int, list[Cell]]] = []
     for index, method in enumerate(spec.methods):
         where = f"methods[{index}]"
-        if method.name in labels:
-            raise InputError(
-                f"label {method.name!r} is there twice; expected distinct labels",
-                file=file,
-                field=where,
-            )
-        labels.add(method.name)
         try:
-            per_method.append(_cells_of(method, spec, made))
+            found = _cells_of(method, spec, made)
         except NestoptError as error:
             raise InputError(str(error), file=file, field=where) from error
-    _check_report(spec, made, labels, file)
+        for number in found:
+            if (method.name, number) in labelled:
+                raise InputError(
+                    f"label {method.name!r} is there twice for one instance; expected another "
+                    "label, or conditions that part the instances",
+                    file=file,
+                    field=where,
+                )
+            labelled.add((method.name, number))
+        per_method.append(found)
+    _check_report(spec, made, {label for label, _ in labelled}, file)
     cells = [
         cell
         for number in range(len(made))
         for found in per_method
         for cell in found.get(number, ())
     ]
-    _refuse_twins(cells, file)
+    cells = _distinct(cells, file)
     idle = set(range(len(spec.instances))) - {
         made[number].block for found in per_method for number in found
     }
@@ -274,14 +274,21 @@ def _check_report(spec: StudyFile, made: list[_Made], labels: set[str], file: st
         raise InputError(str(error), file=file, field="report") from error
 
 
-def _refuse_twins(cells: list[Cell], file: str) -> None:
-    """Two labels for one and the same run would be one record."""
-    labels: dict[str, str] = {}
+def _distinct(cells: list[Cell], file: str) -> list[Cell]:
+    """The cells without repetitions, where two blocks have the same instance.
+
+    Raises
+    ------
+    InputError
+        If two labels stand for one and the same run.
+    """
+    first: dict[str, Cell] = {}
     for cell in cells:
-        other = labels.setdefault(cell.id, cell.label)
-        if other != cell.label:
+        other = first.setdefault(cell.id, cell)
+        if other.label != cell.label:
             raise InputError(
-                f"{other!r} and {cell.label!r} are the same method with the same settings",
+                f"{other.label!r} and {cell.label!r} are the same method with the same settings",
                 file=file,
                 field="methods",
             )
+    return list(first.values())

@@ -34,7 +34,7 @@
     # or file = ["mine.json"], below the study's directory; so may names of parts be
 
     [[methods]]
-    label = "greedy, 8 restarts"              # default: the method's name
+    label = "greedy, 8 restarts"              # default: the method's name; blocks may share one
     method = "greedy"                         # `nestopt methods`
     problem = "collective"                    # only needed if the study has both problems
     set.restarts = 8                          # settings of the method

@@ -234,6 +234,23 @@ def test_a_method_of_both_problems(tmp_path: Path) -> None:
     assert plan_study(_write(tmp_path, both + 'problem = "collective"\n')).cells
 
 
+def test_blocks_share_a_label_if_conditions_part_them(tmp_path: Path) -> None:
+    text = GOOD.replace('label = "exact"', 'label = "greedy"').replace('baseline = "exact"', "")
+    assert "label 'greedy' is there twice for one instance" in _refused(tmp_path, text)
+    text = text.replace("set.restarts = 4", "set.restarts = 4\nonly.fail_npus = [1]")
+    assert {cell.label for cell in plan_study(_write(tmp_path, text)).cells} == {"greedy"}
+
+
+def test_blocks_may_have_an_instance_in_common(tmp_path: Path) -> None:
+    block = '[[instances]]\nfamily = "{}"\ncollective = "all-gather"\ntopology = "ring:4"\n'
+    text = 'name = "x"\n' + block.format("one") + block.format("two")
+    text += '[[methods]]\nmethod = "greedy"\n'
+    assert len(plan_study(_write(tmp_path, text)).cells) == 1
+    text += '[[methods]]\nmethod = "ring"\nonly.family = "two"\n'
+    cells = plan_study(_write(tmp_path, text)).cells
+    assert [cell.parameters["family"] for cell in cells] == ["one", "two"]
+
+
 def test_not_toml(tmp_path: Path) -> None:
     assert "not TOML" in _refused(tmp_path, "name = ")
     with pytest.raises(InputError, match="cannot be read"):
