@@ -46,7 +46,9 @@ def test_a_valid_plan_passes():
 @pytest.mark.parametrize("seed", range(150))
 def test_random_valid_plans_pass(seed):
     workload, cluster, plan = random_case(
-        np.random.default_rng(seed), ("1f1b", "gpipe", "interleaved")
+        np.random.default_rng(seed),
+        ("1f1b", "gpipe", "interleaved"),
+        decomposed=seed % 2 == 1,
     )
     cluster = roomy(cluster)
     objective = price(workload, cluster, plan).iteration_time
@@ -225,7 +227,8 @@ def test_memory_message_names_stage_and_device():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_little_less_memory_than_needed_is_refused(seed):
-    workload, cluster, plan = random_case(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    workload, cluster, plan = random_case(rng, decomposed=seed % 2 == 1)
     need = max(s.memory for s in price(workload, cluster, plan).stages)
     if need == 0:
         pytest.skip("the plan needs no memory")
