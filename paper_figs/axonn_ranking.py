@@ -11,10 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from figure_tools import NoRecordsError, Paths, by_name, count_of, geometric_mean_interval, percent
+from figure_tools import (
+    NoRecordsError,
+    Paths,
+    by_name,
+    count_of,
+    geometric_mean_interval,
+    percent,
+    percent_axis,
+    strips,
+)
 
 from nestopt.io import read_json
-from nestopt.study.comparison import instance_key, joined, label, number, solved
+from nestopt.study.comparison import grouped, instance_key, joined, label, number, solved
 from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
 
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-STUDY = "axonn-ranking"
+STUDY = "f-axonn"
 VALIDATION = "validation.json"
 TIMES = "seconds an iteration"
 NAMES = {
@@ -39,27 +48,27 @@ NAMES = {
 def build(paths: Paths) -> None:
     """Draw the figure and write its tables."""
     tables = _validation(paths)
-    rows, missing = paths.read_some([STUDY])
-    rankings = [row for row in rows if row["solver"] == "rank4d"]
-    plans = [row for row in rows if row["solver"] == "dp"]
-    pairs, alone = _pairs(plans)
-    if not tables and not rankings and not pairs:
+    missing = [] if tables else [VALIDATION]
+    try:
+        rows = paths.read(STUDY)
+    except NoRecordsError:
+        rows = []
+        missing.append(f"{STUDY}.jsonl")
+    if not tables and not rows:
         raise NoRecordsError("no records", file=f"{VALIDATION} and {STUDY}.jsonl")
-    missing += [] if tables else [VALIDATION]
-    missing += [] if rankings or missing else ["runs of rank4d"]
-    missing += [] if pairs or not rows else ["pairs of dp with and without 4D"]
-    widths = (1.25, 0.9, 0.75)
+    rankings = [row for row in rows if row["solver"] == "rank4d"]
+    pairs, alone = _pairs([row for row in rows if row["solver"] == "dp"])
+    times = [table for table in tables if table["quantity"] == TIMES]
     with style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(PAGE, 3.4))
-        left, middle, right = figure.subplots(1, 3, width_ratios=widths)
-        times = [table for table in tables if table["quantity"] == TIMES]
+        figure = Figure(figsize=(PAGE, 2.6))
+        left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 0.9, 0.9))
         errors = _measured(left, times)
-        jobs = sorted({_job(row) for row in (*rankings, *plans)}, key=_order)
-        _regrets(middle, rankings, jobs)
-        _gains(right, pairs, jobs)
-        unsolved = [label(row) for row in (*rankings, *plans) if not solved(row)]
+        _regrets(middle, rankings)
+        _gains(right, pairs)
+        without = grouped((row for row in rows if not solved(row)), lambda r: str(r["method"]))
+        unsolved = [f"{name}: {len(group)}" for name, group in without.items()]
         paths.figure(
             "axonn_ranking",
             figure,
@@ -68,12 +77,14 @@ def build(paths: Paths) -> None:
             {count_of(len(times), "table")}; open marks: the calibration saw them; dashes: 10 % to
             either side. Mean absolute relative error of the {len(errors)} others
             {percent(float(np.mean(errors))) if errors else "–"} %. Middle: regret of a ranking of
-            the 4D decompositions by each communication model: iteration time, by the full model, of
-            the first in its ranking that fits the memory, over that of the best one, less 1. Right:
-            iteration time of dp with Megatron's tensor parallelism only over that of dp with 4D
-            decompositions, less 1; {count_of(len(pairs), "pair")}. Without a solution:
-            {", ".join(unsolved) or "none"}. Without a partner: {", ".join(alone) or "none"}.
-            Missing: {"; ".join(missing) or "nothing"}.""",
+            the 4D decompositions by AxoNN's communication model, as published and corrected:
+            iteration time, by the full model, of the first in the ranking that fits the memory,
+            over that of the best one, less 1; a point is a model on a cluster, the line the median,
+            the grey box its 95 % interval (bootstrap, percentile, 4000 resamples). Right: iteration
+            time of dp with Megatron's tensor parallelism only over that of dp with 4D
+            decompositions and overlap, less 1; {count_of(len(pairs), "pair")}. Runs without a
+            solution: {", ".join(sorted(unsolved)) or "none"}; runs of dp without a partner:
+            {", ".join(alone) or "none"}. Missing: {", ".join(missing) or "nothing"}.""",
         )
     _validation_table(paths, tables)
     _ranking_table(paths, rankings, pairs)
@@ -155,55 +166,33 @@ def _regret(row: dict[str, Any]) -> float:
     return 100 * (float(row["objective"]) / bound - 1) if bound else 0.0
 
 
-def _regrets(axes: Axes, rankings: Sequence[dict[str, Any]], jobs: Sequence[Any]) -> None:
-    modes = by_name(str(row["method"]) for row in rankings)
-    looks = line_styles(modes)
-    for rank, mode in enumerate(modes):
-        found = [
-            (jobs.index(_job(row)) + 0.16 * (rank - (len(modes) - 1) / 2), _regret(row))
-            for row in rankings
-            if row["method"] == mode and solved(row)
-        ]
-        axes.plot(
-            [regret for _, regret in found],
-            [place for place, _ in found],
-            linestyle="none",
-            marker=looks[mode]["marker"],
-            markersize=3.2,
-            color=looks[mode]["color"],
-            label=plain(mode),
-        )
-    axes.set_xlabel("regret of the ranking, %")
-    _rows(axes, jobs, named=True)
-    if rankings:
-        axes.set_xscale("symlog", linthresh=1)
-        ticks = [0, 1, 10, 100]
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set_xlim(-0.15, max(10, 1.5 * max(_regret(r) for r in rankings if solved(r))))
-        axes.minorticks_off()
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.6, 1.0), ncols=4, fontsize=5.5, handletextpad=0.1
-        )
+def _regrets(axes: Axes, rankings: Sequence[dict[str, Any]]) -> None:
+    """Strips of the regrets by communication model; the full model has none."""
+    chosen = [row for row in rankings if solved(row) and row["settings"].get("mode") != "full"]
+    groups = grouped(chosen, lambda row: str(row["method"]))
+    regrets = {name: [_regret(row) for row in groups[name]] for name in by_name(groups)}
+    axes.set_ylabel("regret of the ranking, %")
+    axes.set_xlabel("communication model")
+    if regrets:
+        strips(axes, regrets, color="#0072B2", width=2.0)
+        percent_axis(axes, [value for values in regrets.values() for value in values])
     else:
         _empty(axes)
 
 
-def _gains(axes: Axes, pairs: Sequence[Any], jobs: Sequence[Any]) -> None:
-    for megatron, decomposed in pairs:
+def _gains(axes: Axes, pairs: Sequence[Any]) -> None:
+    ordered = sorted(pairs, key=lambda pair: _order(_job(pair[0])))
+    for place, (megatron, decomposed) in enumerate(ordered):
         gain = 100 * (float(megatron["objective"]) / float(decomposed["objective"]) - 1)
-        axes.plot([0, gain], [jobs.index(_job(megatron))] * 2, color="#0072B2", linewidth=1)
-        axes.plot([gain], [jobs.index(_job(megatron))], "o", color="#0072B2", markersize=3.2)
+        axes.plot([0, gain], [place, place], color="#0072B2", linewidth=1)
+        axes.plot([gain], [place], "o", color="#0072B2", markersize=3.2)
     axes.axvline(0, color="#000000", linewidth=0.6)
     axes.set_xlabel("gain of dp by 4D, %")
-    _rows(axes, jobs, named=False)
-    if not pairs:
+    names = [plain(f"{_job(a)[0]}, {_order(_job(a))[1]}") for a, _ in ordered]
+    axes.set_yticks(range(len(names)), names, fontsize=6)
+    axes.set_ylim(max(1, len(names)) - 0.4, -0.6)
+    if not ordered:
         _empty(axes)
-
-
-def _rows(axes: Axes, jobs: Sequence[Any], *, named: bool) -> None:
-    names = [plain(f"{job[0]}\n{job[1]}") for job in jobs] if named else [""] * len(jobs)
-    axes.set_yticks(range(len(jobs)), names, fontsize=5.5)
-    axes.set_ylim(max(1, len(jobs)) - 0.4, -0.6)
 
 
 def _empty(axes: Axes) -> None:

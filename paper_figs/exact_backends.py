@@ -1,4 +1,4 @@
-"""Figure and table: the exact back-ends against each other, proof time and size limits.
+"""Figure and tables: the exact back-ends against each other, proof time and size limits.
 
 python paper_figs/exact_backends.py
 """
@@ -6,16 +6,18 @@ python paper_figs/exact_backends.py
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from figure_tools import NoRecordsError, Paths, by_name, count_of
+from figure_tools import NoRecordsError, Paths, by_name, count_of, parameter
 
 from nestopt.errors import InputError
 from nestopt.study.comparison import (
     grouped,
     instance_key,
     one_each,
+    problem_key,
     proved,
     seconds_counted,
     timed_out,
@@ -26,74 +28,82 @@ from nestopt.study.statistics import performance_profile, shifted_geometric_mean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STUDIES = ("exact-backends-placement", "exact-backends-collective")
+STUDY = "d-backends"
 EXACT = ("milp", "cpsat")
 SHIFT = 1.0
+Rows = list[dict[str, Any]]
 
 
 def build(paths: Paths) -> None:
     """Draw the figure and write its tables."""
-    rows, missing = paths.read_some(STUDIES)
-    sides = {
-        problem: [
-            row for row in rows if row["instance"]["problem"] == problem and row["solver"] in EXACT
-        ]
-        for problem in ("placement", "collective")
-    }
-    sides = {problem: chosen for problem, chosen in sides.items() if chosen}
+    sides = grouped((row for row in paths.read(STUDY) if row["solver"] in EXACT), _side)
     if not sides:
-        raise NoRecordsError("no run of an exact method", file=" or ".join(STUDIES))
+        raise NoRecordsError("no run of an exact method", file=f"{STUDY}.jsonl")
+    names = by_name(sides)
+    looks = line_styles(by_name(_backend(row) for rows in sides.values() for row in rows))
     with style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(PAGE / 2 * len(sides), 2.7))
-        panels = figure.subplots(1, len(sides), squeeze=False)[0]
+        figure = Figure(figsize=(PAGE, 2.6))
+        panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
         counts = []
-        for axes, (problem, chosen) in zip(panels, sides.items()):
-            instances, left_out, unsolved = _profile(axes, chosen)
-            axes.set_title(f"{problem} (n = {instances})", loc="left")
+        for axes, name in zip(panels, names):
+            instances, left_out, unsolved = _profile(axes, sides[name], looks)
+            axes.set_title(f"{name} (n = {instances})", loc="left")
             counts.append(
-                f"{problem}: {count_of(instances, 'instance')}, {unsolved} of them proved by no "
+                f"{name}: {count_of(instances, 'instance')}, {unsolved} of them proved by no "
                 f"back-end, {left_out} not run by all and left out"
             )
         panels[0].set_ylabel("share of instances proved")
-        limits = sorted({float(row["time_limit"] or math.inf) for row in rows})
+        every = [row for rows in sides.values() for row in rows]
+        limits = sorted({float(row["time_limit"] or math.inf) for row in every})
+        threads = sorted({row["threads"] for row in every})
         paths.figure(
             "exact_backends",
             figure,
             f"""Performance profiles (Dolan and More) of the time to a proof, optimal or infeasible:
             share of all instances that a back-end proves within a factor of the fastest back-end's
-            CPU time. A run without a proof has an infinite ratio. One thread; limits:
-            {", ".join(f"{limit:g} s" for limit in limits)}. {"; ".join(counts)}. Missing:
-            {"; ".join(missing) or "nothing"}.""",
+            CPU time. A run without a proof has an infinite ratio. Time limit
+            {", ".join(f"{limit:g} s" for limit in limits)}, threads
+            {", ".join(map(str, threads))}. {"; ".join(counts)}.""",
         )
-    _tables(paths, sides)
+    _summary(paths, [(name, sides[name]) for name in names])
+    _limits(paths, [(name, sides[name]) for name in names])
 
 
-def _profile(axes: Axes, rows: list[dict[str, Any]]) -> tuple[int, int, int]:
+def _side(row: dict[str, Any]) -> str:
+    """The problem, and for placement the space."""
+    space = problem_key(row)[2]
+    return f"{row['instance']['problem']}, {space}" if space else str(row["instance"]["problem"])
+
+
+def _backend(row: dict[str, Any]) -> str:
+    """The label without the space, of which the panels speak."""
+    return str(row["method"]).removesuffix(f", {problem_key(row)[2]}")
+
+
+def _profile(axes: Axes, rows: Rows, looks: Any) -> tuple[int, int, int]:
     """Draw; instances drawn, those left out, and those that nothing proved."""
     tables = {
-        method: one_each(group, instance_key)
-        for method, group in grouped(rows, lambda r: str(r["method"])).items()
+        name: one_each(group, instance_key) for name, group in grouped(rows, _backend).items()
     }
-    methods = by_name(tables)
+    names = by_name(tables)
     every = dict.fromkeys(instance_key(row) for row in rows)
     shared = [key for key in every if all(key in table for table in tables.values())]
     if not shared:
-        raise InputError(f"no instance was run by all of {', '.join(methods)}")
-    costs = np.array([[_cost(tables[method][key]) for method in methods] for key in shared])
+        raise InputError(f"no instance was run by all of {', '.join(names)}")
+    costs = np.array([[_cost(tables[name][key]) for name in names] for key in shared])
     profile = performance_profile(costs)
-    looks = line_styles(methods)
     end = max(1.2, 1.2 * float(profile.taus[-1]))
-    for column, method in enumerate(methods):
+    for column, name in enumerate(names):
         shares = profile.shares[:, column]
         axes.step(
             np.append(profile.taus, end),
             np.append(shares, shares[-1]),
             where="post",
-            label=plain(method),
-            color=looks[method]["color"],
-            linestyle=looks[method]["linestyle"],
+            label=plain(name),
+            color=looks[name]["color"],
+            linestyle=looks[name]["linestyle"],
         )
     axes.set_xlim(1, end)
     axes.set_ylim(0, 1.03)
@@ -109,63 +119,76 @@ def _cost(row: dict[str, Any]) -> float:
     return seconds_counted(row) if proved(row) else math.inf
 
 
-def _size(row: dict[str, Any]) -> tuple[int, int]:
-    parameters = row["parameters"]
-    layers = parameters.get("layers")
-    return int(parameters.get("size") or 0), layers if isinstance(layers, int) else 0
+def _size(row: dict[str, Any]) -> tuple[tuple[int, ...], str]:
+    """What to sort by, and the size in words: a shape, or devices and layers."""
+    size, layers = int(parameter(row, "size") or 0), parameter(row, "layers")
+    text = str(parameter(row, "shape", "graph") or size)
+    order = (size, *map(int, re.findall(r"\d+", text)))
+    if layers is None:
+        return order, text
+    return (size, int(layers)), f"{size} devices, {layers} layers"
 
 
-def _tables(paths: Paths, sides: dict[str, list[dict[str, Any]]]) -> None:
-    summary, limits = [], []
-    for problem, rows in sides.items():
-        groups = grouped(rows, lambda r: str(r["method"]))
-        for method in by_name(groups):
-            group = groups[method]
+def _summary(paths: Paths, sides: list[tuple[str, Rows]]) -> None:
+    lines = []
+    for side, rows in sides:
+        groups = grouped(rows, lambda r: (str(r["parameters"]["family"]), _backend(r)))
+        for family, name in sorted(groups):
+            group = groups[family, name]
             sizes = grouped(group, _size)
             whole = [size for size, runs in sizes.items() if all(map(proved, runs))]
             half = [s for s, runs in sizes.items() if sum(map(proved, runs)) * 2 >= len(runs)]
-            mean = shifted_geometric_mean([seconds_counted(row) for row in group], SHIFT)
-            late = sum(map(timed_out, group))
-            memory = sum(row["termination"]["limit"] == "memory" for row in group)
-            errors = sum(row["termination"]["reason"] == "error" for row in group)
-            summary.append(
-                [problem, method, len(group), sum(map(proved, group)), late, memory, errors,
-                 f"{mean:.3g}", _shown(max(whole, default=None)), _shown(max(half, default=None))]
-            )  # fmt: skip
-        methods = by_name(groups)
-        for size in sorted({_size(row) for row in rows}):
-            cells = []
-            for method in methods:
-                runs = [row for row in groups[method] if _size(row) == size]
-                cells.append(f"{sum(map(proved, runs))}/{len(runs)}" if runs else "–")
-            limits.append((problem, methods, [_shown(size), *cells]))
+            lines.append(
+                [
+                    side,
+                    family,
+                    name,
+                    len(group),
+                    sum(map(proved, group)),
+                    sum(map(timed_out, group)),
+                    sum(row["termination"]["limit"] == "memory" for row in group),
+                    sum(row["termination"]["reason"] == "error" for row in group),
+                    f"{shifted_geometric_mean(list(map(seconds_counted, group)), SHIFT):.3g}",
+                    max(whole)[1] if whole else "–",
+                    max(half)[1] if half else "–",
+                ]
+            )
     paths.table(
         "exact_backends",
-        ("problem", "back-end", "runs", "proved", "timeouts", "out of memory", "errors",
+        ("problem", "family", "back-end", "runs", "proved", "timeouts", "out of memory", "errors",
          "CPU time, s", "all proved at", "half proved at"),
-        summary,
+        lines,
         f"""Proved: optimal or infeasible. Time: shifted geometric mean (shift {SHIFT:g} s), runs
-        that a limit or an error ended at the limit. Last columns: largest size (NPUs, or devices x
-        layers) of which all, and at least half, of the runs ended with a proof.""",
-        texts=2,
+        that a limit or an error ended at the limit. Last columns: the largest size of which all,
+        and at least half, of the runs ended with a proof.""",
+        texts=3,
     )  # fmt: skip
-    for problem in sides:
-        lines = [cells for name, _, cells in limits if name == problem]
-        methods = next(found for name, found, _ in limits if name == problem)
-        paths.table(
-            f"exact_backends_{problem}",
-            ("size", *methods),
-            lines,
-            f"""Runs that ended with a proof of all runs, by size
-            ({"NPUs" if problem == "collective" else "devices x layers"}), {problem}; a dash where
-            the back-end was not run.""",
-        )
 
 
-def _shown(size: tuple[int, int] | None) -> str:
-    if size is None:
-        return "–"
-    return f"{size[0]} x {size[1]}" if size[1] else str(size[0])
+def _limits(paths: Paths, sides: list[tuple[str, Rows]]) -> None:
+    names = by_name(_backend(row) for _, rows in sides for row in rows)
+    lines = []
+    for side, rows in sides:
+        groups = grouped(rows, lambda r: (str(r["parameters"]["family"]), _size(r)))
+        for family, size in sorted(groups):
+            cells = []
+            for name in names:
+                runs = [row for row in groups[family, size] if _backend(row) == name]
+                times = [seconds_counted(row) for row in runs]
+                cells.append(
+                    f"{sum(map(proved, runs))}/{len(runs)} ({np.median(times):.3g} s)"
+                    if runs
+                    else "–"
+                )
+            lines.append([side, family, size[1], *cells])
+    paths.table(
+        "exact_backends_sizes",
+        ("problem", "family", "size", *names),
+        lines,
+        """Runs that ended with a proof of all runs, by size, and the median of all runs' CPU
+        seconds, timeouts at the limit; a dash where the back-end was not run.""",
+        texts=3,
+    )
 
 
 if __name__ == "__main__":

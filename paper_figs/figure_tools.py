@@ -58,16 +58,6 @@ class Paths:
             raise NoRecordsError("no records", file=str(path.name))
         return sorted(rows, key=lambda row: row["cell"])
 
-    def read_some(self, studies: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
-        """The records of those studies that have any, and the names of the others."""
-        rows, missing = [], []
-        for study in studies:
-            try:
-                rows += self.read(study)
-            except NoRecordsError:
-                missing.append(f"study {study}")
-        return rows, missing
-
     def figure(self, name: str, figure: Figure, caption: str) -> None:
         """Write ``NAME.pdf``, ``NAME.png`` and the caption ``NAME.tex``; needs the style."""
         self.figures.mkdir(parents=True, exist_ok=True)
@@ -148,7 +138,7 @@ def failures(row: Mapping[str, Any]) -> str:
         text = parameter(row, name)
         if text not in (None, "none"):
             days = parameter(row, "days") if name == "fail_rates" else None
-            parts.append(f"{text}, {days:g} days" if days else str(text))
+            parts.append(f"{text}, {days:g} days" if days else f"group {text}")
     return " + ".join(parts) or "none"
 
 

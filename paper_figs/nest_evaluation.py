@@ -16,7 +16,7 @@ from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STUDY = "nest-evaluation"
+STUDY = "e-nest"
 REFERENCE = "dp"
 
 
@@ -25,13 +25,13 @@ def build(paths: Paths) -> None:
     rows = paths.read(STUDY)
     cells = grouped(rows, _cell)
     reference = {
-        cell: next((r for r in runs if r["method"] == REFERENCE), None)
+        cell: next((r for r in runs if r["solver"] == REFERENCE), None)
         for cell, runs in cells.items()
     }
     known = {cell: row for cell, row in reference.items() if row is not None and solved(row)}
     if not known:
         raise NoRecordsError(f"no plan of {REFERENCE}", file=f"{STUDY}.jsonl")
-    methods = by_name(str(row["method"]) for row in rows if row["method"] != REFERENCE)
+    methods = by_name(str(row["solver"]) for row in rows if row["solver"] != REFERENCE)
     ratios = {
         (cell, method): _ratios(cells[cell], method, float(row["objective"]))
         for cell, row in known.items()
@@ -39,7 +39,7 @@ def build(paths: Paths) -> None:
     }
     without = sorted(f"{' on '.join(cell)}" for cell in cells if cell not in known)
     unsolved = sorted(
-        f"{label(row)}" for row in rows if row["method"] != REFERENCE and not solved(row)
+        f"{label(row)}" for row in rows if row["solver"] != REFERENCE and not solved(row)
     )
     unproved = sum(not proved(row) for row in known.values())
     _draw(paths, sorted(known, key=_order), methods, ratios, rows, len(unsolved), without, unproved)
@@ -60,7 +60,7 @@ def _ratios(rows: list[dict[str, Any]], method: str, reference: float) -> list[f
     return sorted(
         float(row["objective"]) / reference
         for row in rows
-        if row["method"] == method and solved(row)
+        if row["solver"] == method and solved(row)
     )
 
 
@@ -84,21 +84,24 @@ def _draw(
             log_scale(axes, "x")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(methods))
-        seeds = {
-            method: len({row["seed"] for row in rows if row["method"] == method})
-            for method in methods
-        }
+        seeds = [f"{method} {_seeds(rows, method)}" for method in methods]
         paths.figure(
             "nest_evaluation",
             figure,
             f"""Iteration time of each baseline over that of {REFERENCE} (the optimum of the
             structured space in all cells but {unproved}); {count_of(len(cells), "cell")} of model,
             cluster and size. Mark: the run, or the median over seeds
-            ({", ".join(f"{method}: {count}" for method, count in seeds.items())}), with a line from
-            the least to the greatest. Cells without a plan of {REFERENCE}:
-            {", ".join(without) or "none"}; {count_of(unsolved, "run")} of baselines without a
-            plan (see the table).""",
+            ({", ".join(seeds)}), with a line from the least to the greatest. Cells without a plan
+            of {REFERENCE}: {", ".join(without) or "none"}; {count_of(unsolved, "run")} of baselines
+            without a plan (see the table).""",
         )
+
+
+def _seeds(rows: list[Any], method: str) -> str:
+    """How many seeds a cell has, ``3`` or ``3 to 10``."""
+    groups = grouped((row for row in rows if row["solver"] == method), _cell)
+    counts = sorted(len(runs) for runs in groups.values())
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
 
 
 def _dots(axes: Axes, cells: list[Any], methods: list[str], ratios: Any, looks: Any) -> None:

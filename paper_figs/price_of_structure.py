@@ -46,7 +46,7 @@ from nestopt.study.drawing import PAGE, style
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STUDY = "price-of-structure"
+STUDY = "a-price-of-structure"
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def _table(paths: Paths, found: list[Price], without: list[str]) -> None:
         ("family", lambda row: str(row["parameters"]["family"])),
         ("failures", failures),
         ("uneven", uneven),
+        ("devices", lambda row: str(row["parameters"]["size"])),
     )
     for name, key in kinds:
         for value in (by_name if name == "family" else in_order)(key(p.row) for p in found):

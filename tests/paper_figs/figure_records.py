@@ -28,12 +28,19 @@ def price_of_structure() -> Rows:
         loss = float(rng.exponential(0.1) * (rng.uniform() < 0.3 + 0.2 * failed))
         ours = best / (1 - min(loss, 0.5))
         rows.append(
-            record("price-of-structure", "dp", objective=ours, bound=ours, parameters=parameters)
+            record(
+                "a-price-of-structure",
+                "structured",
+                solver="dp",
+                objective=ours,
+                bound=ours,
+                parameters=parameters,
+            )
         )
         proof = seed != 3
         rows.append(
             record(
-                "price-of-structure", "cpsat, general", solver="cpsat", objective=best,
+                "a-price-of-structure", "general", solver="cpsat", objective=best,
                 bound=best if proof else best * 0.9, reason=None if proof else "feasible",
                 limit=None if proof else "time", settings={"space": "general"},
                 parameters=parameters,
@@ -52,15 +59,20 @@ def greedy_gap() -> Rows:
     )
     for family, uneven, seed in axes:
         parameters = {
-            "family": family, "heterogeneity": uneven, "degraded": "none", "fail_links": 0,
-            "instance_seed": seed, "size": 9, "npus": 9,
+            "family": family, "heterogeneity": uneven, "degraded": "none", "fail_links": seed % 2,
+            "instance_seed": seed, "size": 9, "npus": 9, "collective": family.split()[0],
         }  # fmt: skip
         best = int(rng.integers(10**6, 10**7))
         proof = not (family == "all-to-all on mesh2d" and seed > 6)
         common: dict[str, Any] = {"problem": "collective", "parameters": parameters}
         rows.append(
             record(
-                "greedy-gap", "cpsat", objective=best, bound=best if proof else best // 2, **common
+                "b-greedy-vs-exact",
+                "exact",
+                solver="cpsat",
+                objective=best,
+                bound=best if proof else best // 2,
+                **common,
             )
         )
         for method, scale in (("greedy", 0.02), ("greedy, 8 restarts", 0.01), ("ring", 0.5)):
@@ -68,7 +80,7 @@ def greedy_gap() -> Rows:
             solved = not (method == "ring" and seed == 0)
             rows.append(
                 record(
-                    "greedy-gap", method, solver=method.partition(",")[0],
+                    "b-greedy-vs-exact", method, solver=method.partition(",")[0],
                     objective=int(best * (1 + loss)) if solved else None, bound=best // 2,
                     reason=None if solved else "infeasible", **common,
                 )
@@ -76,7 +88,9 @@ def greedy_gap() -> Rows:
     return rows
 
 
-def growth(study: str, problem: str, methods: dict[str, float], most: int) -> Rows:
+def growth(
+    study: str, problem: str, methods: dict[str, float], most: int, size_name: str = "size"
+) -> Rows:
     rng = np.random.default_rng(3)
     rows = []
     sizes = [4**k for k in range(2, 8) if 4**k <= most]
@@ -85,13 +99,15 @@ def growth(study: str, problem: str, methods: dict[str, float], most: int) -> Ro
         late = spent > 60
         gap = float(rng.uniform(0, 0.05))
         family = ("fat-tree", "spine-leaf")[seed % 2] if problem == "placement" else "mesh2d"
+        if size_name == "layers":
+            family = "layers"
         rows.append(
             record(
                 study, method, problem=problem, objective=None if late else 1.0,
                 bound=1 - gap if problem == "collective" else 1.0 if not late else 0.0,
                 reason=None if not late else "no-solution", seconds=min(spent, 60.0), seed=seed,
                 stats={"general_bound": 1 - gap}, time_limit=60.0,
-                parameters={"family": family, "size": size, "instance_seed": seed},
+                parameters={"family": family, "size": 64, size_name: size, "instance_seed": seed},
             )
         )  # fmt: skip
     return rows
@@ -111,7 +127,7 @@ def exact_backends(problem: str) -> Rows:
             late = spent > 60
             rows.append(
                 record(
-                    f"exact-backends-{problem}", method, problem=problem,
+                    "d-backends", method, problem=problem,
                     solver="cpsat" if method == "cpsat" else "milp",
                     objective=5, bound=4 if late else 5, reason=None if not late else "feasible",
                     limit="time" if late else None, seconds=min(spent, 60.0),
@@ -131,16 +147,14 @@ def nest_evaluation() -> Rows:
             "instance_seed": 0,
         }  # fmt: skip
         best = float(rng.uniform(1, 300))
-        rows.append(
-            record("nest-evaluation", "dp", objective=best, bound=best, parameters=parameters)
-        )
+        rows.append(record("e-nest", "dp", objective=best, bound=best, parameters=parameters))
         for method, seeds in (("megatron", 1), ("grid", 1), ("flat-dp", 1), ("mcmc", 10)):
             for seed in range(seeds):
                 ratio = 1 + float(rng.exponential(0.3))
                 none = method == "flat-dp" and model == "mixtral-8x7b"
                 rows.append(
                     record(
-                        "nest-evaluation", method, objective=None if none else best * ratio,
+                        "e-nest", method, objective=None if none else best * ratio,
                         bound="-inf", seed=seed, parameters=parameters,
                     )
                 )  # fmt: skip
@@ -158,7 +172,7 @@ def axonn_ranking() -> Rows:
             stats = {"grid": "1x4x8x4", "best_grid": "1x2x16x4", "rank_correlation": 0.8}
             rows.append(
                 record(
-                    "axonn-ranking", mode, solver="rank4d", objective=best * (1 + loss), bound=best,
+                    "f-axonn", mode, solver="rank4d", objective=best * (1 + loss), bound=best,
                     settings={"mode": mode}, parameters=parameters, instance=ranking, stats=stats,
                 )
             )  # fmt: skip
@@ -168,7 +182,7 @@ def axonn_ranking() -> Rows:
         ):
             rows.append(
                 record(
-                    "axonn-ranking", method, solver="dp", objective=time, bound=time,
+                    "f-axonn", method, solver="dp", objective=time, bound=time,
                     settings=settings, parameters=parameters,
                 )
             )  # fmt: skip
@@ -191,21 +205,24 @@ def validation() -> dict[str, Any]:
 def write_all(folder: Path) -> None:
     """Write the records of all studies."""
     studies = {
-        "price-of-structure": price_of_structure(),
-        "greedy-gap": greedy_gap(),
-        "scale-collective": growth("scale-collective", "collective", {"greedy": 1.2}, 16384),
-        "scale-placement": growth("scale-placement", "placement", {"dp": 1.3}, 16384),
-        "exact-backends-placement": exact_backends("placement"),
-        "exact-backends-collective": exact_backends("collective"),
-        "nest-evaluation": nest_evaluation(),
-        "axonn-ranking": axonn_ranking(),
-        "time-collective": growth(
-            "time-collective", "collective", {"greedy": 1.2, "ring": 0.8, "cpsat": 3.0}, 1024
-        ),
-        "time-placement": growth(
-            "time-placement", "placement", {"dp": 1.3, "mcmc": 0.7, "milp": 2.5}, 1024
-        ),
-    }
+        "a-price-of-structure": price_of_structure(),
+        "b-greedy-vs-exact": greedy_gap(),
+        "c-scale": [
+            *growth("c-scale", "collective", {"greedy": 1.2}, 16384),
+            *growth("c-scale", "placement", {"dp": 1.3}, 16384),
+        ],
+        "d-backends": [*exact_backends("placement"), *exact_backends("collective")],
+        "e-nest": nest_evaluation(),
+        "f-axonn": axonn_ranking(),
+        "g-growth": [
+            *growth(
+                "g-growth", "collective", {"greedy": 1.2, "ring": 0.8, "cpsat (collective)": 3.0},
+                1024,
+            ),
+            *growth("g-growth", "placement", {"dp": 1.3, "mcmc": 0.7, "milp": 2.5}, 1024),
+            *growth("g-growth", "placement", {"dp": 1.3, "mcmc": 0.7}, 1024, "layers"),
+        ],
+    }  # fmt: skip
     for name, rows in studies.items():
         write(rows, folder / f"{name}.jsonl")
     (folder / "validation.json").write_text(json.dumps(validation()), encoding="utf-8")

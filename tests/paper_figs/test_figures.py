@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import axonn_ranking
+import collect
 import exact_backends
 import figure_records
 import figure_tools
@@ -21,10 +22,12 @@ import make_all
 import nest_evaluation
 import price_of_structure
 import pytest
+import scale
 from figure_tools import NoRecordsError, Paths
 from synthetic import record, write
 
 from nestopt.errors import InputError
+from nestopt.study.cells import plan_study
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = set(make_all.SCRIPTS)
@@ -78,8 +81,8 @@ def test_every_figure_has_its_files(made: Path) -> None:
         assert b"/FontFile2" in pdf
     tables = {path.name for path in (made / "output" / "tables").iterdir()}
     assert {name for name in tables if not name.endswith(".caption.tex")} == {
-        "axonn_ranking.tex", "dp_with_4d.tex", "exact_backends.tex",
-        "exact_backends_collective.tex", "exact_backends_placement.tex", "greedy_gap.tex",
+        "axonn_ranking.tex", "dp_with_4d.tex", "exact_backends.tex", "exact_backends_sizes.tex",
+        "greedy_gap.tex",
         "nest_evaluation.tex", "predicted_against_measured.tex", "price_of_structure.tex",
         "scale.tex", "time_growth.tex",
     }  # fmt: skip
@@ -108,40 +111,43 @@ def test_captions_count_what_is_not_drawn(made: Path) -> None:
     assert "12 instances whose general optimum was not proved" in text
     text = caption("greedy_gap")
     assert "81 of 90 instances" in text
-    assert "9 runs of greedy on instances without a proved optimum" in text
+    assert "9 runs on instances without a proved optimum" in text
     text = caption("nest_evaluation")
-    assert "mcmc: 10" in text
+    assert "mcmc 10" in text
     assert "4 runs of baselines without a plan" in text
-    assert "limits: 60 s" in caption("exact_backends")
-    assert "the 15 that a time limit ended" in caption("time_growth")
+    assert "Time limit 60 s, threads 1" in caption("exact_backends")
+    assert "the 15 runs that the time limit ended" in caption("time_growth")
     assert "3 runs of 1 table" in caption("axonn_ranking")
 
 
 def test_what_lacks_records_is_named_and_not_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(figure_records.nest_evaluation(), tmp_path / "nest-evaluation.jsonl")
+    write(figure_records.nest_evaluation(), tmp_path / "e-nest.jsonl")
     arguments = ["--records", str(tmp_path), "--output", str(tmp_path / "output")]
     assert make_all.main(arguments) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("nest_evaluation (")
     for name in FIGURES - {"nest_evaluation"}:
         assert f"{name}: not drawn" in shown.err
-    (tmp_path / "greedy-gap.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    (tmp_path / "b-greedy-vs-exact.jsonl").write_text("{}\n{}\n", encoding="utf-8")
     assert make_all.main(arguments) == 1
     assert "greedy_gap: " in capsys.readouterr().err
 
 
 def test_half_of_the_records_still_give_the_figure_and_say_so(tmp_path: Path) -> None:
     paths = Paths(tmp_path, tmp_path / "figures", tmp_path / "tables")
-    write(figure_records.exact_backends("placement"), tmp_path / "exact-backends-placement.jsonl")
-    exact_backends.build(paths)
-    text = (tmp_path / "figures" / "exact_backends.tex").read_text(encoding="utf-8")
-    assert "Missing: study exact-backends-collective" in text
-    write(figure_records.axonn_ranking()[:3], tmp_path / "axonn-ranking.jsonl")
+    rows = figure_records.growth("c-scale", "placement", {"dp": 1.0}, 64)
+    write(rows, tmp_path / "c-scale.jsonl")
+    scale.build(paths)
+    text = (tmp_path / "figures" / "scale.tex").read_text(encoding="utf-8")
+    assert "Missing: greedy on collective" in text
+    # Three rankings and one of the two runs of dp
+    write(figure_records.axonn_ranking()[:4], tmp_path / "f-axonn.jsonl")
     axonn_ranking.build(paths)
     text = (tmp_path / "figures" / "axonn_ranking.tex").read_text(encoding="utf-8")
-    assert "Missing: validation.json; pairs of dp" in text
+    assert "runs of dp without a partner: axonn-20b-perlmutter-256-0-x by dp, 4D" in text
+    assert "Missing: validation.json" in text
 
 
 def test_prices_by_hand() -> None:
@@ -183,7 +189,7 @@ def test_a_back_end_that_missed_an_instance_is_counted(tmp_path: Path) -> None:
     rows = figure_records.exact_backends("placement")
     gone = next(row for row in rows if row["method"] == "cbc")
     rows.remove(gone)
-    write(rows, tmp_path / "exact-backends-placement.jsonl")
+    write(rows, tmp_path / "d-backends.jsonl")
     exact_backends.build(Paths(tmp_path, tmp_path / "f", tmp_path / "t"))
     text = (tmp_path / "f" / "exact_backends.tex").read_text(encoding="utf-8")
     assert "29 instances" in text
@@ -193,11 +199,11 @@ def test_a_back_end_that_missed_an_instance_is_counted(tmp_path: Path) -> None:
 def test_evaluation_needs_its_reference(tmp_path: Path) -> None:
     paths = Paths(tmp_path, tmp_path / "f", tmp_path / "t")
     rows = [row for row in figure_records.nest_evaluation() if row["method"] != "dp"]
-    write(rows, tmp_path / "nest-evaluation.jsonl")
+    write(rows, tmp_path / "e-nest.jsonl")
     with pytest.raises(NoRecordsError, match="no plan of dp"):
         nest_evaluation.build(paths)
     write([r for r in figure_records.greedy_gap() if r["method"] == "ring"],
-          tmp_path / "greedy-gap.jsonl")  # fmt: skip
+          tmp_path / "b-greedy-vs-exact.jsonl")  # fmt: skip
     with pytest.raises(NoRecordsError, match="no run of greedy"):
         greedy_gap.build(paths)
 
@@ -215,10 +221,31 @@ def test_labels_of_parameters() -> None:
     assert figure_tools.in_order(["10 NPUs", "2 NPUs", "none", "2 NPUs"]) == [
         "none", "2 NPUs", "10 NPUs"
     ]  # fmt: skip
+    assert figure_tools.failures(record(parameters={"fail_groups": "level0,1"})) == "group level0,1"
     assert figure_tools.by_name(["ring", "greedy", "dbt"]) == ["greedy", "dbt", "ring"]
     assert figure_tools.latex("a_b & 5 % {x} \\ –") == (
         "a\\_b \\& 5 \\% \\{x\\} \\textbackslash{} --"
     )
+
+
+def test_collect_refuses_unfinished_studies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "study.toml").write_text(
+        'name = "s"\n[[instances]]\ncollective = "all-gather"\ntopology = "mesh2d:2x2"\n'
+        '[[methods]]\nmethod = "greedy"\n[[methods]]\nmethod = "ring"\n',
+        encoding="utf-8",
+    )
+    cell = plan_study(folder / "study.toml").cells[0]
+    write([record(method=cell.label) | {"cell": cell.id}], folder / "records.jsonl")
+    assert collect.main([str(folder), "--records", str(tmp_path)]) == 1
+    assert "no record of {'ring': 1}" in capsys.readouterr().err
+    assert not (tmp_path / "s.jsonl").exists()
+    assert collect.main([str(folder), "--partial", "--records", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "s: 1 of 2 cells\n"
+    assert [row["cell"] for row in Paths(tmp_path).read("s")] == [cell.id]
 
 
 def test_compact_records_are_read_back(tmp_path: Path) -> None:
