@@ -105,13 +105,14 @@ class PlacementCommunication(PlacementChoices):
                 crossing = [f for f in g.families if f.index in (*AXES, DENSE)]
                 for one, other in permutations(crossing, 2):
                     self._add_compatible_classes(p, g.index, one, other)
+                    blocks = one.meets(other)
                     for h in self.scenario.watched(other):
                         near = self._sum(
                             self.comm[p, g.index, one.index, k]
                             for k, c in enumerate(one.classes)
                             if c.span <= h.level
                         )
-                        for first, *rest in one.meets(other):
+                        for first, *rest in blocks:
                             counts = self._counts(p, g.index, other.index, first, h)
                             for n in rest:
                                 for v, x in self._counts(p, g.index, other.index, n, h).items():

@@ -65,6 +65,14 @@ def test_models_agree_with_the_dynamic_program(seed: int) -> None:
     compare_with_dp(decomposed(seed, 4, 3))
 
 
+@pytest.mark.parametrize("method", SOLVERS)
+def test_a_start_by_the_dynamic_program_changes_nothing(method: str) -> None:
+    for seed in (500, 502, 505):
+        tiny = decomposed(seed, 4, 3)
+        helped = run(method, tiny, "general", set={"start": "dp"})
+        assert value(helped) == pytest.approx(value(run(method, tiny, "general")), rel=CLOSE)
+
+
 @pytest.mark.slow
 def test_models_agree_with_the_dynamic_program_on_a_hundred_instances() -> None:
     ratios = [compare_with_dp(decomposed(seed, 4, 4)) for seed in range(1000, 1110)]
