@@ -259,7 +259,8 @@ def _cheapest(n: int, profile: Floats, size: Floats, once: float, tree: bool) ->
     if n == 1:
         return np.zeros(profile.shape[:-1] + size.shape)
     # An irregular family's hierarchical algorithm never is the cheapest.
-    alpha, ring, direct, steps, rate = np.moveaxis(np.minimum(profile, _NEVER), -1, 0)[..., None]
+    bounded = np.minimum(profile, _NEVER)[..., None]
+    alpha, ring, direct, steps, rate = (bounded[..., entry, :] for entry in range(PROFILE))
     best = np.minimum(
         once * ((n - 1) * alpha + (n - 1) / n * size * ring), once * (alpha + size * direct)
     )

@@ -11,7 +11,7 @@ least over the classes and over the device types.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ from nestopt.placement.comm import PROFILE
 from nestopt.placement.dp.entries import PlaceClass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,8 @@ class Best:
         Alive devices of the level's largest group.
     groups : int array (L,)
         Groups with alive devices.
+    profiles : dict
+        Least profiles found so far, by grid, replicas and `apart` of `relaxed_classes`.
     """
 
     latency: Floats
@@ -53,6 +55,7 @@ class Best:
     uplink_inverse: Floats
     most: Ints
     groups: Ints
+    profiles: dict[tuple[Grid, int, int], list[Floats]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: Cluster, network: Network) -> Best:
@@ -145,24 +148,30 @@ def relaxed_classes(
         Below this level no place holds the same rank of two replicas (0: nothing is known). It
         holds for windows at least as long as the places of the levels below.
     """
-    levels = len(best.most)
     present = sorted(set(cluster.type_of[cluster.alive].tolist()))
     classes = []
     for g, grid in enumerate(grids):
-        lowest = best.level_for(grid.t)
-        if lowest < 0 or best.most[-1] < grid.width * replicas:
-            continue
-        axes = grid[:3]
-        ranges = [range(best.level_for(n), levels) if n > 1 else range(1) for n in axes]
-        found = []
-        for taus in product(*ranges):
-            # Three families inside lower places would keep the whole tensor group there.
-            if max(taus) >= lowest or grid.t == 1:
-                profiles = _best_profiles(best, grid, replicas, taus, apart)
-                found += [] if profiles is None else [profiles]
-        for profiles in _least_profiles(found):
+        key = grid, replicas, apart
+        if key not in best.profiles:
+            best.profiles[key] = _least_profiles(_all_profiles(best, *key))
+        for profiles in best.profiles[key]:
             classes += [PlaceClass(g, profiles, (cluster.types[y],)) for y in present]
     return classes
+
+
+def _all_profiles(best: Best, grid: Grid, replicas: int, apart: int) -> Iterator[Floats]:
+    """Least profiles of a grid for all levels that X, Y and Z may span."""
+    lowest = best.level_for(grid.t)
+    if lowest < 0 or best.most[-1] < grid.width * replicas:
+        return
+    levels = len(best.most)
+    ranges = [range(best.level_for(n), levels) if n > 1 else range(1) for n in grid[:3]]
+    for taus in product(*ranges):
+        # Three families inside lower places would keep the whole tensor group there.
+        if max(taus) >= lowest or grid.t == 1:
+            profiles = _best_profiles(best, grid, replicas, taus, apart)
+            if profiles is not None:
+                yield profiles
 
 
 def _best_profiles(
@@ -182,7 +191,7 @@ def _best_profiles(
     return np.stack(rows)
 
 
-def _least_profiles(found: list[Floats]) -> list[Floats]:
+def _least_profiles(found: Iterable[Floats]) -> list[Floats]:
     """Those that no other one is at most as large as in every entry, the first of equal ones."""
     kept: list[Floats] = []
     for profiles in found:
