@@ -18,6 +18,7 @@ import numpy as np
 
 from nestopt.collective.alltoall import route_all
 from nestopt.collective.greedy_bound import quick_bound
+from nestopt.collective.greedy_insert import rearrange
 from nestopt.collective.greedy_join import retime
 from nestopt.collective.greedy_match import Effort, Sends, match
 from nestopt.collective.greedy_network import link_times, make_task
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["schedule_parts"]
 
 LARGE = 100_000
+MOST_REARRANGED = 10**8
 _KINDS = {
     "all-gather": "copy",
     "broadcast": "copy",
@@ -143,7 +145,17 @@ def _copy(instance: CollectiveInstance, effort: Effort) -> tuple[AnySchedule, di
     if not task.plain or schedule.num_sends < len(matched.value.chunk):
         # closes the pauses that dropped sends and queues in switches have left
         schedule = _shorter(schedule, retime(instance, schedule))
+    if not task.plain and _searched(schedule, effort):
+        better = rearrange(task, schedule, effort)
+        if better is not None and better.makespan < schedule.makespan_ps:
+            return better.value, _stats("insertion", better.tries)
     return schedule, _stats(kernel, matched.tries)
+
+
+def _searched(schedule: Schedule, effort: Effort) -> bool:
+    """Whether to search further around a schedule."""
+    default = effort.policy is None and effort.restarts is None
+    return default and schedule.makespan_ps > effort.target and not effort.clock.stop()
 
 
 def _matched(instance: CollectiveInstance, task: Task, effort: Effort) -> tuple[Best[Sends], str]:
@@ -239,7 +251,16 @@ def _all_reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule,
         reduced.makespan_ps + copied.makespan_ps,
         np.concatenate([reduced.phase, copied.phase]),
     )
-    return _shorter(both, retime(instance, both)), stats
+    best = _shorter(both, retime(instance, both))
+    effort = replace(effort, target=max(effort.target, int(quick_bound(instance)["value"])))
+    if _searched(best, effort) and instance.topology.num_nodes * best.num_sends < MOST_REARRANGED:
+        parts = _with_patterns(instance, {"all-reduce": "all-gather"}).collective.parts
+        task = make_task(instance.topology, parts, instance.latency)
+        back = make_task(instance.topology.reversed(), parts, instance.latency)
+        found = rearrange(task, best, effort, back=back)
+        if found is not None and found.makespan < best.makespan_ps:
+            return found.value, stats | _stats("insertion", found.tries)
+    return best, stats
 
 
 def _shorter(first: Schedule, second: Schedule) -> Schedule:
