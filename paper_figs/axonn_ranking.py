@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-STUDY = "f-axonn"
+STUDY = "axonn-ranking"
 VALIDATION = "validation.json"
 TIMES = "seconds an iteration"
 NAMES = {

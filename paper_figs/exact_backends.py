@@ -28,7 +28,7 @@ from nestopt.study.statistics import performance_profile, shifted_geometric_mean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STUDY = "d-backends"
+STUDIES = ("exact-backends-collective", "exact-backends-placement")
 EXACT = ("milp", "cpsat")
 SHIFT = 1.0
 Rows = list[dict[str, Any]]
@@ -36,9 +36,10 @@ Rows = list[dict[str, Any]]
 
 def build(paths: Paths) -> None:
     """Draw the figure and write its tables."""
-    sides = grouped((row for row in paths.read(STUDY) if row["solver"] in EXACT), _side)
+    found, missing = paths.read_some(STUDIES)
+    sides = grouped((row for row in found if row["solver"] in EXACT), _side)
     if not sides:
-        raise NoRecordsError("no run of an exact method", file=f"{STUDY}.jsonl")
+        raise NoRecordsError("no run of an exact method", file=" or ".join(STUDIES))
     names = by_name(sides)
     looks = line_styles(by_name(_backend(row) for rows in sides.values() for row in rows))
     with style():
@@ -65,7 +66,8 @@ def build(paths: Paths) -> None:
             share of all instances that a back-end proves within a factor of the fastest back-end's
             CPU time. A run without a proof has an infinite ratio. Time limit
             {", ".join(f"{limit:g} s" for limit in limits)}, threads
-            {", ".join(map(str, threads))}. {"; ".join(counts)}.""",
+            {", ".join(map(str, threads))}. {"; ".join(counts)}. Missing:
+            {", ".join(missing) or "nothing"}.""",
         )
     _summary(paths, [(name, sides[name]) for name in names])
     _limits(paths, [(name, sides[name]) for name in names])
@@ -78,8 +80,7 @@ def _side(row: dict[str, Any]) -> str:
 
 
 def _backend(row: dict[str, Any]) -> str:
-    """The label without the space, of which the panels speak."""
-    return str(row["method"]).removesuffix(f", {problem_key(row)[2]}")
+    return str(row["method"])
 
 
 def _profile(axes: Axes, rows: Rows, looks: Any) -> tuple[int, int, int]:

@@ -58,6 +58,26 @@ class Paths:
             raise NoRecordsError("no records", file=str(path.name))
         return sorted(rows, key=lambda row: row["cell"])
 
+    def read_some(self, studies: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        """The records of those studies that have any, and the names of the others.
+
+        Raises
+        ------
+        NoRecordsError
+            If none has any.
+        """
+        rows: list[dict[str, Any]] = []
+        missing = []
+        for study in studies:
+            try:
+                rows += self.read(study)
+            except NoRecordsError:
+                missing.append(f"study {study}")
+        if not rows:
+            names = " or ".join(f"{study}.jsonl" for study in studies)
+            raise NoRecordsError("no records", file=names)
+        return rows, missing
+
     def figure(self, name: str, figure: Figure, caption: str) -> None:
         """Write ``NAME.pdf``, ``NAME.png`` and the caption ``NAME.tex``; needs the style."""
         self.figures.mkdir(parents=True, exist_ok=True)

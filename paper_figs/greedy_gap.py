@@ -41,7 +41,7 @@ from nestopt.study.drawing import PAGE, style
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STUDY = "b-greedy-vs-exact"
+STUDY = "greedy-gap"
 EXACT = ("milp", "cpsat")
 SHOWN = "greedy"
 Rows = list[dict[str, Any]]

@@ -16,7 +16,7 @@ from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STUDY = "e-nest"
+STUDY = "nest-evaluation"
 REFERENCE = "dp"
 
 

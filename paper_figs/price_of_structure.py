@@ -46,7 +46,7 @@ from nestopt.study.drawing import PAGE, style
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STUDY = "a-price-of-structure"
+STUDY = "price-of-structure"
 
 
 @dataclass(frozen=True)

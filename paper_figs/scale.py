@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-STUDY = "c-scale"
+STUDIES = ("scale-collective", "scale-placement")
 SOLVERS = {"collective": "greedy", "placement": "dp"}
 UNITS = {"collective": "NPUs", "placement": "devices"}
 
 
 def build(paths: Paths) -> None:
     """Draw the figure and write its table."""
-    rows = paths.read(STUDY)
+    rows, missing = paths.read_some(STUDIES)
     sides = {
         problem: by_family(
             [
@@ -41,10 +41,12 @@ def build(paths: Paths) -> None:
         )
         for problem, solver in SOLVERS.items()
     }
-    missing = [f"{SOLVERS[problem]} on {problem}" for problem, found in sides.items() if not found]
+    for problem, found in sides.items():
+        if not found and f"study scale-{problem}" not in missing:
+            missing.append(f"runs of {SOLVERS[problem]}")
     sides = {problem: found for problem, found in sides.items() if found}
     if not sides:
-        raise NoRecordsError("no run of dp or greedy", file=f"{STUDY}.jsonl")
+        raise NoRecordsError("no run of dp or greedy", file=" or ".join(STUDIES))
     with style():
         from matplotlib.figure import Figure
 

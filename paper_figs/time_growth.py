@@ -14,14 +14,14 @@ from scale import by_family
 from nestopt.study.comparison import gap_to_bound, timed_out
 from nestopt.study.drawing import PAGE, line_styles, log_scale, style
 
-STUDY = "g-growth"
+STUDIES = ("time-collective", "time-placement", "time-layers")
 UNITS = {"collective": "NPUs", "placement": "devices"}
 Families = dict[str, list[dict[str, Any]]]
 
 
 def build(paths: Paths) -> None:
     """Draw the figure and write its table."""
-    rows = paths.read(STUDY)
+    rows, missing = paths.read_some(STUDIES)
     sides = {
         problem: by_family([row for row in rows if row["instance"]["problem"] == problem])
         for problem in UNITS
@@ -45,7 +45,7 @@ def build(paths: Paths) -> None:
             and the {errors - late} that ran out of memory or ended in an error; they stand at the
             limit. Times below a tick of the clock, 0.01 s, stand there. Lines join medians; the
             table has the exponents. Missing:
-            {", ".join(p for p in UNITS if p not in sides) or "nothing"}.""",
+            {", ".join(missing) or "nothing"}.""",
         )
     lines = [
         [problem, family, name, *growth.line(chosen, gap_to_bound, _size_parameter(runs))]
@@ -63,8 +63,7 @@ def build(paths: Paths) -> None:
 
 
 def _method(row: dict[str, Any]) -> str:
-    """The label without the problem, of which the panels speak."""
-    return str(row["method"]).removesuffix(f" ({row['instance']['problem']})")
+    return str(row["method"])
 
 
 def _by_method(rows: list[dict[str, Any]]) -> Families:

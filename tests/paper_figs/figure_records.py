@@ -29,7 +29,7 @@ def price_of_structure() -> Rows:
         ours = best / (1 - min(loss, 0.5))
         rows.append(
             record(
-                "a-price-of-structure",
+                "price-of-structure",
                 "structured",
                 solver="dp",
                 objective=ours,
@@ -40,7 +40,7 @@ def price_of_structure() -> Rows:
         proof = seed != 3
         rows.append(
             record(
-                "a-price-of-structure", "general", solver="cpsat", objective=best,
+                "price-of-structure", "general", solver="cpsat", objective=best,
                 bound=best if proof else best * 0.9, reason=None if proof else "feasible",
                 limit=None if proof else "time", settings={"space": "general"},
                 parameters=parameters,
@@ -67,7 +67,7 @@ def greedy_gap() -> Rows:
         common: dict[str, Any] = {"problem": "collective", "parameters": parameters}
         rows.append(
             record(
-                "b-greedy-vs-exact",
+                "greedy-gap",
                 "exact",
                 solver="cpsat",
                 objective=best,
@@ -80,7 +80,7 @@ def greedy_gap() -> Rows:
             solved = not (method == "ring" and seed == 0)
             rows.append(
                 record(
-                    "b-greedy-vs-exact", method, solver=method.partition(",")[0],
+                    "greedy-gap", method, solver=method.partition(",")[0],
                     objective=int(best * (1 + loss)) if solved else None, bound=best // 2,
                     reason=None if solved else "infeasible", **common,
                 )
@@ -127,7 +127,7 @@ def exact_backends(problem: str) -> Rows:
             late = spent > 60
             rows.append(
                 record(
-                    "d-backends", method, problem=problem,
+                    f"exact-backends-{problem}", method, problem=problem,
                     solver="cpsat" if method == "cpsat" else "milp",
                     objective=5, bound=4 if late else 5, reason=None if not late else "feasible",
                     limit="time" if late else None, seconds=min(spent, 60.0),
@@ -147,14 +147,16 @@ def nest_evaluation() -> Rows:
             "instance_seed": 0,
         }  # fmt: skip
         best = float(rng.uniform(1, 300))
-        rows.append(record("e-nest", "dp", objective=best, bound=best, parameters=parameters))
+        rows.append(
+            record("nest-evaluation", "dp", objective=best, bound=best, parameters=parameters)
+        )
         for method, seeds in (("megatron", 1), ("grid", 1), ("flat-dp", 1), ("mcmc", 10)):
             for seed in range(seeds):
                 ratio = 1 + float(rng.exponential(0.3))
                 none = method == "flat-dp" and model == "mixtral-8x7b"
                 rows.append(
                     record(
-                        "e-nest", method, objective=None if none else best * ratio,
+                        "nest-evaluation", method, objective=None if none else best * ratio,
                         bound="-inf", seed=seed, parameters=parameters,
                     )
                 )  # fmt: skip
@@ -172,7 +174,7 @@ def axonn_ranking() -> Rows:
             stats = {"grid": "1x4x8x4", "best_grid": "1x2x16x4", "rank_correlation": 0.8}
             rows.append(
                 record(
-                    "f-axonn", mode, solver="rank4d", objective=best * (1 + loss), bound=best,
+                    "axonn-ranking", mode, solver="rank4d", objective=best * (1 + loss), bound=best,
                     settings={"mode": mode}, parameters=parameters, instance=ranking, stats=stats,
                 )
             )  # fmt: skip
@@ -182,7 +184,7 @@ def axonn_ranking() -> Rows:
         ):
             rows.append(
                 record(
-                    "f-axonn", method, solver="dp", objective=time, bound=time,
+                    "axonn-ranking", method, solver="dp", objective=time, bound=time,
                     settings=settings, parameters=parameters,
                 )
             )  # fmt: skip
@@ -204,25 +206,22 @@ def validation() -> dict[str, Any]:
 
 def write_all(folder: Path) -> None:
     """Write the records of all studies."""
+    times = {"greedy": 1.2, "ring": 0.8, "cpsat": 3.0}
     studies = {
-        "a-price-of-structure": price_of_structure(),
-        "b-greedy-vs-exact": greedy_gap(),
-        "c-scale": [
-            *growth("c-scale", "collective", {"greedy": 1.2}, 16384),
-            *growth("c-scale", "placement", {"dp": 1.3}, 16384),
-        ],
-        "d-backends": [*exact_backends("placement"), *exact_backends("collective")],
-        "e-nest": nest_evaluation(),
-        "f-axonn": axonn_ranking(),
-        "g-growth": [
-            *growth(
-                "g-growth", "collective", {"greedy": 1.2, "ring": 0.8, "cpsat (collective)": 3.0},
-                1024,
-            ),
-            *growth("g-growth", "placement", {"dp": 1.3, "mcmc": 0.7, "milp": 2.5}, 1024),
-            *growth("g-growth", "placement", {"dp": 1.3, "mcmc": 0.7}, 1024, "layers"),
-        ],
-    }  # fmt: skip
+        "price-of-structure": price_of_structure(),
+        "greedy-gap": greedy_gap(),
+        "scale-collective": growth("scale-collective", "collective", {"greedy": 1.2}, 16384),
+        "scale-placement": growth("scale-placement", "placement", {"dp": 1.3}, 16384),
+        "exact-backends-placement": exact_backends("placement"),
+        "exact-backends-collective": exact_backends("collective"),
+        "nest-evaluation": nest_evaluation(),
+        "axonn-ranking": axonn_ranking(),
+        "time-collective": growth("time-collective", "collective", times, 1024),
+        "time-placement": growth(
+            "time-placement", "placement", {"dp": 1.3, "mcmc": 0.7, "milp": 2.5}, 1024
+        ),
+        "time-layers": growth("time-layers", "placement", {"dp": 1.3, "mcmc": 0.7}, 1024, "layers"),
+    }
     for name, rows in studies.items():
         write(rows, folder / f"{name}.jsonl")
     (folder / "validation.json").write_text(json.dumps(validation()), encoding="utf-8")

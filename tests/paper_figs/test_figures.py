@@ -123,27 +123,27 @@ def test_captions_count_what_is_not_drawn(made: Path) -> None:
 def test_what_lacks_records_is_named_and_not_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(figure_records.nest_evaluation(), tmp_path / "e-nest.jsonl")
+    write(figure_records.nest_evaluation(), tmp_path / "nest-evaluation.jsonl")
     arguments = ["--records", str(tmp_path), "--output", str(tmp_path / "output")]
     assert make_all.main(arguments) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("nest_evaluation (")
     for name in FIGURES - {"nest_evaluation"}:
         assert f"{name}: not drawn" in shown.err
-    (tmp_path / "b-greedy-vs-exact.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    (tmp_path / "greedy-gap.jsonl").write_text("{}\n{}\n", encoding="utf-8")
     assert make_all.main(arguments) == 1
     assert "greedy_gap: " in capsys.readouterr().err
 
 
 def test_half_of_the_records_still_give_the_figure_and_say_so(tmp_path: Path) -> None:
     paths = Paths(tmp_path, tmp_path / "figures", tmp_path / "tables")
-    rows = figure_records.growth("c-scale", "placement", {"dp": 1.0}, 64)
-    write(rows, tmp_path / "c-scale.jsonl")
+    rows = figure_records.growth("scale-placement", "placement", {"dp": 1.0}, 64)
+    write(rows, tmp_path / "scale-placement.jsonl")
     scale.build(paths)
     text = (tmp_path / "figures" / "scale.tex").read_text(encoding="utf-8")
-    assert "Missing: greedy on collective" in text
+    assert "Missing: study scale-collective" in text
     # Three rankings and one of the two runs of dp
-    write(figure_records.axonn_ranking()[:4], tmp_path / "f-axonn.jsonl")
+    write(figure_records.axonn_ranking()[:4], tmp_path / "axonn-ranking.jsonl")
     axonn_ranking.build(paths)
     text = (tmp_path / "figures" / "axonn_ranking.tex").read_text(encoding="utf-8")
     assert "runs of dp without a partner: axonn-20b-perlmutter-256-0-x by dp, 4D" in text
@@ -189,7 +189,7 @@ def test_a_back_end_that_missed_an_instance_is_counted(tmp_path: Path) -> None:
     rows = figure_records.exact_backends("placement")
     gone = next(row for row in rows if row["method"] == "cbc")
     rows.remove(gone)
-    write(rows, tmp_path / "d-backends.jsonl")
+    write(rows, tmp_path / "exact-backends-placement.jsonl")
     exact_backends.build(Paths(tmp_path, tmp_path / "f", tmp_path / "t"))
     text = (tmp_path / "f" / "exact_backends.tex").read_text(encoding="utf-8")
     assert "29 instances" in text
@@ -199,11 +199,11 @@ def test_a_back_end_that_missed_an_instance_is_counted(tmp_path: Path) -> None:
 def test_evaluation_needs_its_reference(tmp_path: Path) -> None:
     paths = Paths(tmp_path, tmp_path / "f", tmp_path / "t")
     rows = [row for row in figure_records.nest_evaluation() if row["method"] != "dp"]
-    write(rows, tmp_path / "e-nest.jsonl")
+    write(rows, tmp_path / "nest-evaluation.jsonl")
     with pytest.raises(NoRecordsError, match="no plan of dp"):
         nest_evaluation.build(paths)
     write([r for r in figure_records.greedy_gap() if r["method"] == "ring"],
-          tmp_path / "b-greedy-vs-exact.jsonl")  # fmt: skip
+          tmp_path / "greedy-gap.jsonl")  # fmt: skip
     with pytest.raises(NoRecordsError, match="no run of greedy"):
         greedy_gap.build(paths)
 
