@@ -49,9 +49,11 @@ def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tu
     worst = int(np.argmax(need))
     name = _first_of_kind(workload, costs, worst)
     if math.isinf(need[worst]):
+        fourd = settings.decomposition == "4d"
+        parts = "the expert degree times Gz" if fourd else "the expert degree"
         return (
             f"divisibility: operator {name!r} has no offered replicas, micro-batch and degrees "
-            f"that go together: replicas x degrees within {len(alive)} devices, the expert degree "
+            f"that go together: replicas x degrees within {len(alive)} devices, {parts} "
             "a divisor of the micro-batch",
         )
     usable = max(0.0, largest.usable)
@@ -104,11 +106,15 @@ def _not_splittable(
     for kind in range(len(costs.kinds)):
         offered = [g for g in grids if costs.allowed(g)[kind] and (g.e == 1 or experts[kind])]
         if not offered:
-            name = _first_of_kind(workload, costs, kind)
+            name, operator = _first_of_kind(workload, costs, kind), costs.kinds[kind]
+            must = f"tensor must divide {list(operator.tensor_divides)}"
+            if settings.decomposition == "4d":
+                must = (
+                    f"Gy must divide {list(operator.tensor_divides)}, Gx {list(operator.x_divides)}"
+                )
             return (
                 f"divisibility: no offered tensor, context and expert degree divides operator "
-                f"{name!r} (tensor must divide {list(costs.kinds[kind].tensor_divides)}) on "
-                f"{devices} devices",
+                f"{name!r} ({must}) on {devices} devices",
             )
     return ()
 
@@ -169,8 +175,9 @@ def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> Space
     """A smaller space in which something fits if anything fits in the whole.
 
     A higher ZeRO stage up to 2 only divides more, selective recomputation stores what it holds for
-    one micro-batch less, sequence parallelism divides, and a smaller micro-batch leaves at most as
-    many samples in flight. Interleaving ties the micro-batch to the stages.
+    one micro-batch less, sequence parallelism divides, overlap takes no memory, and a smaller
+    micro-batch leaves at most as many samples in flight. Interleaving ties the micro-batch to the
+    stages.
     """
     zero = {max((z for z in settings.zero if z < 3), default=3), max(settings.zero)}
     recompute = tuple(
@@ -178,10 +185,9 @@ def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> Space
     )
     microbatch = settings.microbatch
     if settings.schedule != "interleaved":
-        experts = {g.e for g in settings.grids(workload, devices)}
         multiples = {1}
-        for e in experts:
-            multiples |= {math.lcm(e, x) for x in multiples}
+        for parts in {g.sample_parts for g in settings.grids(workload, devices)}:
+            multiples |= {math.lcm(parts, x) for x in multiples}
         pairs = settings.batches(workload, devices)
         least = {
             min(b for r, b in pairs if r == d and b % x == 0)
@@ -195,6 +201,7 @@ def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> Space
         zero=tuple(sorted(zero)),
         recompute=recompute,
         sequence=(max(settings.sequence),),
+        overlap=settings.overlap[:1],
         microbatch=microbatch,
     )
 

@@ -153,6 +153,7 @@ def told_memory(text: str) -> float:
         (7, 3, 30.0, {"zero": "0", "recompute": "none", "tensor": "1"}),
         (4, 8, 1.5, {"zero": "1", "microbatch": "2"}),
         (7, 3, 8.0, {"zero": "0", "recompute": "none", "tensor": "1"}),
+        (6, 4, 8.0, {"decomposition": "4d", "replicas": "1"}),
     ],
 )
 def test_infeasible_names_device_layer_and_the_least_memory_that_would_do(
@@ -197,6 +198,10 @@ def test_a_large_model_on_few_devices_names_the_least_memory():
         (layers(3, 4, experts=4), 4, {"expert": "4", "microbatch": "2"},
          "the expert degree a divisor of the micro-batch"),
         (layers(3, 4), 4, {"tensor": "5"}, "degree divides operator 'block 0'"),
+        (layers(3, 4, x_divides=(6,)), 4, {"tensor": "5", "decomposition": "4d"},
+         "'block 0' (Gy must divide [48], Gx [6]) on 4 devices"),
+        (layers(3, 4, tensor_divides=(2,)), 4, {"tensor": "3", "decomposition": "4d"},
+         "the expert degree times Gz a divisor of the micro-batch"),
         (layers(3, 4), 4, {"replicas": "3"}, "divides the global batch 4 on 4 devices"),
         (layers(3, 4), 2, {"replicas": "4"}, "divides the global batch 4 on 2 devices"),
         (Workload.chain("two", [Operator("a", tensor_divides=(2,)),
