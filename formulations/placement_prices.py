@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["price_grid"]
+__all__ = ["parts_of", "price_grid"]
 
 _SLACK = 1e-12
 
@@ -225,7 +225,7 @@ class _Pricing:
         kinds = self.data.kinds
         found = []
         for m in range(len(self.modes)):
-            least, excess, together = _parts(table[..., m])
+            least, excess, together = parts_of(table[..., m])
             named = {JOINT if a == JOINT else names[a]: v for a, v in excess.items()}
             joint = tuple(names[axis] for axis in together)
             combinations = tuple(np.ndindex(*(sizes[axis] for axis in together))) if joint else ()
@@ -299,7 +299,7 @@ class _Pricing:
         )
 
 
-def _parts(table: Floats) -> tuple[Floats, dict[int, Floats], tuple[int, ...]]:
+def parts_of(table: Floats) -> tuple[Floats, dict[int, Floats], tuple[int, ...]]:
     """Split a table over several choices into parts that add up.
 
     Parameters

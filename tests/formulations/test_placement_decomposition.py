@@ -22,8 +22,9 @@ from placement_runs import (
 )
 from random_instances import TinyInstance, tiny_instance
 
-from formulations.placement_config import AXES, JOINT
+from formulations.placement_config import AXES, JOINT, Family
 from formulations.placement_data import PlacementData
+from formulations.placement_prices import parts_of
 from formulations.placement_scenario import Scenario, ScenarioData
 from nestopt.placement.cluster import Cluster, DeviceType, Level
 from nestopt.placement.plan import Plan
@@ -97,6 +98,32 @@ def test_every_plan_has_its_price_in_the_model(
 ) -> None:
     priced = [compare_prices(model_class, tolerance, s, decomposed=True) for s in range(710, 860)]
     assert sum(priced) >= 150
+
+
+def test_parts_of_a_price_add_up() -> None:
+    """A table over three choices of which the last two interact, for one of four kinds."""
+    rng = np.random.default_rng(0)
+    alone, first, second = rng.random((2, 1, 1, 4)), rng.random((1, 3, 1, 4)), rng.random((5, 4))
+    table = alone + first + second
+    least, excess, together = parts_of(table)
+    assert (together, JOINT in excess) == ((), False)
+    np.testing.assert_allclose(least, table.min(axis=(0, 1, 2)))
+    table[..., 3] += np.outer(np.arange(3), np.arange(5))
+    least, excess, together = parts_of(table)
+    assert together == (1, 2)
+    for index in np.ndindex(2, 3, 5):
+        parts = sum(excess[axis][k] for axis, k in enumerate(index))
+        joint = excess[JOINT].reshape(3, 5, 4)[index[1:]]
+        np.testing.assert_allclose(least + parts + joint, table[index])
+    assert all(values.min() == 0 for values in excess.values())
+
+
+def test_groups_that_meet() -> None:
+    """Two groups over y meet the same three over x, and so do the other two."""
+    x = Family(0, ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)), ())
+    y = Family(1, ((0, 2, 4), (1, 3, 5), (6, 8, 10), (7, 9, 11)), ())
+    assert x.meets(y) == [(0, 1), (2, 3)]
+    assert y.meets(x) == [(0, 1, 2), (3, 4, 5)]
 
 
 def test_what_hides_behind_what_is_priced_together() -> None:
