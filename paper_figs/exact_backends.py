@@ -22,7 +22,7 @@ from nestopt.study.comparison import (
     seconds_counted,
     timed_out,
 )
-from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
+from nestopt.study.drawing import PAGE, draw_profile, line_styles, style
 from nestopt.study.statistics import performance_profile, shifted_geometric_mean
 
 if TYPE_CHECKING:
@@ -95,21 +95,7 @@ def _profile(axes: Axes, rows: Rows, looks: Any) -> tuple[int, int, int]:
         raise InputError(f"no instance was run by all of {', '.join(names)}")
     costs = np.array([[_cost(tables[name][key]) for name in names] for key in shared])
     profile = performance_profile(costs)
-    end = max(1.2, 1.2 * float(profile.taus[-1]))
-    for column, name in enumerate(names):
-        shares = profile.shares[:, column]
-        axes.step(
-            np.append(profile.taus, end),
-            np.append(shares, shares[-1]),
-            where="post",
-            label=plain(name),
-            color=looks[name]["color"],
-            linestyle=looks[name]["linestyle"],
-        )
-    axes.set_xlim(1, end)
-    axes.set_ylim(0, 1.03)
-    if end > 2:
-        log_scale(axes, "x")
+    draw_profile(axes, profile, {name: looks[name] for name in names})
     axes.set_xlabel("CPU time / fastest back-end's")
     axes.legend(loc="lower right", fontsize=6)
     unsolved = int(np.isinf(costs).all(axis=1).sum())

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from nestopt.study.statistics import Profile
+
 __all__ = [
     "COLUMN",
     "PAGE",
+    "draw_profile",
     "line_styles",
     "log_scale",
     "picture_bytes",
@@ -134,6 +137,26 @@ def written(value: float) -> str:
     if value >= 1e6 or value < 1e-3:
         return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:,.0f}" if value >= 1 and value == round(value) else f"{value:g}"
+
+
+def draw_profile(axes: Axes, profile: Profile, looks: dict[str, dict[str, Any]]) -> None:
+    """Draw a performance profile; `looks` names its columns, in their order."""
+    import numpy as np
+
+    end = max(1.2, 1.2 * float(profile.taus[-1]))
+    for shares, (name, look) in zip(profile.shares.T, looks.items()):
+        axes.step(
+            np.append(profile.taus, end),
+            np.append(shares, shares[-1]),
+            where="post",
+            label=plain(name),
+            color=look["color"],
+            linestyle=look["linestyle"],
+        )
+    axes.set_xlim(1, end)
+    axes.set_ylim(0, 1.03)
+    if end > 2:
+        log_scale(axes, "x")
 
 
 def plain(text: object) -> str:

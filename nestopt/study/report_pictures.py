@@ -17,7 +17,7 @@ from nestopt.study.comparison import (
     solved,
     timed_out,
 )
-from nestopt.study.drawing import PAGE, line_styles, log_scale, plain
+from nestopt.study.drawing import PAGE, draw_profile, line_styles, log_scale, plain
 from nestopt.study.statistics import ecdf, performance_profile
 
 if TYPE_CHECKING:
@@ -117,22 +117,7 @@ def profile_figure(records: Sequence[Record], what: str) -> Figure | None:
         f"{names[what]} / best method's",
         "share of instances",
     )
-    looks = line_styles(list(tables))
-    end = max(float(profile.taus[-1]) * 1.05, 1.01)
-    for column, method in enumerate(tables):
-        shares = profile.shares[:, column]
-        axes.step(
-            np.append(profile.taus, end),
-            np.append(shares, shares[-1]),
-            where="post",
-            label=plain(method),
-            color=looks[method]["color"],
-            linestyle=looks[method]["linestyle"],
-        )
-    axes.set_xlim(1, end)
-    if end > 2:
-        log_scale(axes, "x")
-    axes.set_ylim(0, 1.03)
+    draw_profile(axes, profile, line_styles(list(tables)))
     _legend(axes)
     return figure
 
