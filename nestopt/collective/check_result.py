@@ -99,6 +99,7 @@ def _check_bound(instance: CollectiveInstance, result: Result) -> list[str]:
         raise CheckError(f"said to be optimal, with bound {result.bound} and {result.objective}")
     if result.witness is None or result.witness.get("kind") not in (
         "cut",
+        "delivery",
         "distance",
         "prices",
         "trivial",

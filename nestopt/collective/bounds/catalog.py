@@ -13,6 +13,7 @@ from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._kernels import FAR
 from nestopt.collective.bounds._model import Network, reverse_instance
 from nestopt.collective.bounds.cuts import best_cut, ingress_bound
+from nestopt.collective.bounds.deliveries import delivery_bound
 from nestopt.collective.bounds.distances import distance_bound
 from nestopt.collective.bounds.prices import flow_bound, work_bound
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BOUNDS", "all_bounds", "best_bound"]
 
-BOUNDS = ("distance", "ingress", "egress", "cut", "work", "flow")
+BOUNDS = ("distance", "ingress", "egress", "cut", "delivery", "work", "flow")
 _EXPLAIN = {
     "distance": "shortest path, latency included, between two NPUs that must exchange a chunk",
     "ingress": "chunks that must enter one NPU over its links",
     "egress": "chunks that must leave one NPU over its links",
     "cut": "chunks that must cross the bottleneck cut",
+    "delivery": "chunks that must cross a cut in time to reach one NPU",
     "work": "chunks times their shortest distance over the total capacity",
     "flow": "multicommodity-flow prices on links",
 }
@@ -78,7 +80,7 @@ def best_bound(
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:
-        names.append("cut")
+        names += ["cut", "delivery"]
     pairs = sum(len(part.npus) ** 2 for part in parts if part.pattern == "all-to-all")
     if pairs * topology.num_links <= 10**8 * effort and len(instance.topology.src) <= 20_000:
         names.append("flow")
@@ -162,6 +164,9 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
         None if (row := ingress_bound(backward, budget)) is None else row | {"backward": True}
     ),
     "cut": lambda forward, backward, budget: _either(best_cut, forward, backward, budget),
+    "delivery": lambda forward, backward, budget: _either(
+        delivery_bound, forward, backward, budget
+    ),
     "work": lambda forward, _, budget: work_bound(forward),
     "flow": lambda forward, _, budget: flow_bound(forward, budget),
 }
@@ -186,11 +191,21 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
         )
         return witness
     backward = bool(row.get("backward", False))
-    inside = ~row["inside"] if backward else row["inside"]
+    inside = ~row["inside"] if backward and kind == "cut" else row["inside"]
     listed = np.flatnonzero(inside)
     side = "inside"
     if len(listed) * 2 > len(inside):
         listed, side = np.flatnonzero(~inside), "outside"
+    if kind == "delivery":
+        witness |= {key: row[key] for key in ("part", "target", "need", "sources")}
+        witness |= {"backward": backward, "side": side, "nodes": listed.tolist()}
+        witness["links"] = row["links"].tolist()
+        witness["arithmetic"] = (
+            f"{row['need']} chunks must cross {len(row['links'])} links and reach node "
+            f"{row['target']}{' in reversed time' if backward else ''}; they can all have done so "
+            f"at {row['value']} ps and no earlier"
+        )
+        return witness
     keys = ("mode", "size", "need", "threshold", "node", "part")
     witness |= {key: row[key] for key in keys if row.get(key) is not None}
     witness |= {"backward": backward, "side": side, "nodes": listed.tolist()}

@@ -350,7 +350,7 @@ def best_cut(net: Network, budget: Budget | None = None) -> dict[str, Any] | Non
             # where the latency counts, links are slower than their bandwidth says
             rates.append(np.maximum(1, min(10**15, 2**58 // len(occupancy)) // occupancy))
         for capacity in rates:
-            sets, complete = _candidates(topology, part, capacity, budget)
+            sets, complete = candidates(topology, part, capacity, budget)
             exact &= complete
             for inside in sets:
                 found = cut_bound(net, inside)
@@ -361,9 +361,10 @@ def best_cut(net: Network, budget: Budget | None = None) -> dict[str, Any] | Non
     return best
 
 
-def _candidates(
+def candidates(
     topology: Topology, part: Part, capacity: NDArray[np.int64], budget: Budget
 ) -> tuple[list[NDArray[np.bool_]], bool]:
+    """Sets whose cuts may be narrow for a part, at given rates; whether all were tried."""
     if part.pattern in ("all-gather", "gather"):
         sinks = None if part.root is None else [part.root]
         found = bottleneck_cut(topology, part.npus, capacity=capacity, sinks=sinks, budget=budget)
