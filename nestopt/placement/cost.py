@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nestopt.placement.comm import all_gather, all_reduce, all_to_all
-from nestopt.placement.plan import RECOMPUTE, StageConfig
+from nestopt.placement.grid import FAMILIES, Grid, Mode, config_of, grid_of, mode_of
+from nestopt.placement.plan import RECOMPUTE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,69 +34,11 @@ __all__ = [
     "mode_of",
 ]  # fmt: skip
 
-FAMILIES = ("x", "y", "z", "context", "expert", "dense", "sparse")
-"""Families of a stage (``MODEL.md``, section 4), in the order of their profiles."""
-
 _FIELDS = (
     "flops", "flops_attn", "bytes_full", "bytes_shard", "bytes_attn", "params", "params_expert",
     "act_full", "act_shard", "act_attn", "act_input", "tp_bytes", "tp_fwd", "tp_bwd", "cp_bytes",
     "ep_bytes", "logits_bytes",
 )  # fmt: skip
-
-
-class Grid(NamedTuple):
-    """Degrees of a stage: the tensor decomposition (Gx, Gy, Gz), context, expert."""
-
-    x: int
-    y: int
-    z: int
-    c: int
-    e: int
-
-    @property
-    def t(self) -> int:
-        """Tensor-parallel degree."""
-        return self.x * self.y * self.z
-
-    @property
-    def width(self) -> int:
-        """Devices of one replica."""
-        return self.t * self.c * self.e
-
-    @property
-    def sample_parts(self) -> int:
-        """Parts that the samples of a micro-batch are dealt in; must divide it."""
-        return self.e * self.z
-
-    def family_sizes(self, replicas: int) -> tuple[int, int, int, int, int, int, int]:
-        """Members of a group of each of the `FAMILIES`."""
-        x, y, z, c, e = self
-        return x, y, z, c, e, replicas * c * e, replicas * c
-
-
-class Mode(NamedTuple):
-    """The choices of a stage that do not change its devices."""
-
-    sequence_parallel: bool
-    zero: int
-    recompute: str
-    overlap: bool = False
-
-
-def config_of(grid: Grid, mode: Mode) -> StageConfig:
-    """The stage configuration of a grid and a mode."""
-    x, y, z, c, e = grid
-    return StageConfig((x, y, z), c, e, *mode)
-
-
-def grid_of(config: StageConfig) -> Grid:
-    """The grid of a stage configuration."""
-    return Grid(*config.tensor, config.context, config.expert)
-
-
-def mode_of(config: StageConfig) -> Mode:
-    """The mode of a stage configuration."""
-    return Mode(config.sequence_parallel, config.zero, config.recompute, config.overlap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +212,7 @@ class StageCosts:
                     rest = moved.backward + (2 * moved.gather + moved.scatter)
                 seconds = seconds + ((1 + again) * moved.forward + rest)
                 seconds = seconds + (3 + again) * gather_kv
-                size = f["ep_bytes"] * u / _outer_split(grid, mode)
+                size = f["ep_bytes"] * u / grid.outer_parts(mode.sequence_parallel)
                 swap = all_to_all(expert, profiles[..., 4, :], size)
                 alike[plain] = seconds + (4 + 2 * again) * swap
             more = by_zero.get(mode.zero)
@@ -312,7 +255,7 @@ class StageCosts:
         f, w = self._f, self.workload
         x, y, z, c, e = grid
         u = microbatch / (c * e * z)
-        split = _outer_split(grid, mode)
+        split = grid.outer_parts(mode.sequence_parallel)
         speed = device.peak * device.efficiency
 
         def product(work: Floats) -> Floats:
@@ -413,7 +356,7 @@ class StageCosts:
         states: dict[int, Floats] = {}
         kinds: dict[tuple[int, str], tuple[Floats, Floats, Floats]] = {}
         for column, mode in enumerate(modes):
-            split = _outer_split(grid, mode)
+            split = grid.outer_parts(mode.sequence_parallel)
             if mode.zero not in states:
                 states[mode.zero] = np.zeros(len(dense))
                 for size_each, from_stage in (
@@ -480,11 +423,6 @@ def _reduce_each(n: int, profile: Floats, sizes: Floats) -> Floats:
     """Seconds of all-reducing each of the sizes (K, J) by itself, (..., K)."""
     seconds = all_reduce(n, profile, sizes.ravel())
     return seconds.reshape(*profile.shape[:-1], *sizes.shape).sum(axis=-1)
-
-
-def _outer_split(grid: Grid, mode: Mode) -> int:
-    """In how many parts the tensor ranks hold what lies outside the tensor-parallel region."""
-    return grid.x * (grid.y if mode.sequence_parallel else 1)
 
 
 def _behind(moved: Reduces, work: _Compute) -> Floats:
