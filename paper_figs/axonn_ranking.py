@@ -20,6 +20,7 @@ from figure_tools import (
     percent,
     percent_axis,
     strips,
+    tally,
 )
 
 from nestopt.io import read_json
@@ -67,8 +68,7 @@ def build(paths: Paths) -> None:
         errors = _measured(left, times)
         _regrets(middle, rankings)
         _gains(right, pairs)
-        without = grouped((row for row in rows if not solved(row)), lambda r: str(r["method"]))
-        unsolved = [f"{name}: {len(group)}" for name, group in without.items()]
+        unsolved = tally(str(row["method"]) for row in rows if not solved(row))
         paths.figure(
             "axonn_ranking",
             figure,
@@ -83,7 +83,7 @@ def build(paths: Paths) -> None:
             the grey box its 95 % interval (bootstrap, percentile, 4000 resamples). Right: iteration
             time of dp with Megatron's tensor parallelism only over that of dp with 4D
             decompositions and overlap, less 1; {count_of(len(pairs), "pair")}. Runs without a
-            solution: {", ".join(sorted(unsolved)) or "none"}; runs of dp without a partner:
+            solution: {unsolved}; runs of dp without a partner:
             {", ".join(alone) or "none"}. Missing: {", ".join(missing) or "nothing"}.""",
         )
     _validation_table(paths, tables)
@@ -196,6 +196,8 @@ def _gains(axes: Axes, pairs: Sequence[Any]) -> None:
 
 
 def _empty(axes: Axes) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
     axes.annotate("no records", (0.5, 0.5), xycoords="axes fraction", ha="center", color="#777777")
 
 

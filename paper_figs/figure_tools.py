@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,11 +96,16 @@ class Paths:
         note: str,
         *,
         texts: int = 1,
+        listed: Iterable[str] = (),
     ) -> None:
-        """Write a booktabs table ``NAME.tex``; `note` states means, denominators and counts."""
+        """Write a booktabs table ``NAME.tex`` and its caption.
+
+        `note` states means, denominators and counts; `listed`, what is left out one by one, goes
+        into comments of the table.
+        """
         self.tables.mkdir(parents=True, exist_ok=True)
         lines = [
-            "% " + " ".join(note.split()),
+            *(f"% {text}" for text in sorted(listed)),
             "\\begin{tabular}{" + "l" * texts + "r" * (len(head) - texts) + "}",
             "\\toprule",
             " & ".join(latex(cell) for cell in head) + " \\\\",
@@ -262,11 +268,19 @@ def wrapped(text: str, width: int) -> str:
     return plain("\n".join(line.strip() for line in lines))
 
 
+def tally(reasons: Iterable[str]) -> str:
+    """How many of each: ``3 infeasible, 1 not run``, or ``none``."""
+    counts = Counter(reasons)
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "none"
+
+
 def percent_axis(axes: Axes, values: Iterable[float], linear: float = 1.0) -> None:
     """The y axis of gaps in per cent: linear up to `linear`, logarithmic above."""
-    top = max([*values, linear])
+    top = min(100.0, 1.6 * max([*values, linear]))
     axes.set_yscale("symlog", linthresh=linear, linscale=0.6)
-    ticks = [t for t in (0, 0.001, 0.01, 0.1, 1, 10, 100) if t == 0 or linear <= t]
-    axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+    steps = (1, 2, 5) if top < 20 * linear else (1,)
+    ticks = [0.0, *(linear * step * 10**k for k in range(6) for step in steps)]
+    ticks = [tick for tick in ticks if tick <= top * 1.001]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_ylim(-0.06 * linear, min(100.0, top * 1.6))
+    axes.set_ylim(-0.06 * linear, top)

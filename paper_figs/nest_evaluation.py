@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from figure_tools import NoRecordsError, Paths, between, by_name, count_of, geometric_mean_interval
+from figure_tools import (
+    NoRecordsError,
+    Paths,
+    between,
+    by_name,
+    count_of,
+    geometric_mean_interval,
+    tally,
+)
 
 from nestopt.study.comparison import grouped, label, proved, solved
 from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
@@ -38,9 +46,7 @@ def build(paths: Paths) -> None:
         for method in methods
     }
     without = sorted(f"{' on '.join(cell)}" for cell in cells if cell not in known)
-    unsolved = sorted(
-        f"{label(row)}" for row in rows if row["solver"] != REFERENCE and not solved(row)
-    )
+    unsolved = [row for row in rows if row["solver"] != REFERENCE and not solved(row)]
     unproved = sum(not proved(row) for row in known.values())
     _draw(paths, sorted(known, key=_order), methods, ratios, rows, len(unsolved), without, unproved)
     _table(paths, known, methods, ratios, unsolved, without)
@@ -92,7 +98,7 @@ def _draw(
             structured space in all cells but {unproved}); {count_of(len(cells), "cell")} of model,
             cluster and size. Mark: the run, or the median over seeds
             ({", ".join(seeds)}), with a line from the least to the greatest. Cells without a plan
-            of {REFERENCE}: {", ".join(without) or "none"}; {count_of(unsolved, "run")} of baselines
+            of {REFERENCE}: {len(without)}; {count_of(unsolved, "run")} of baselines
             without a plan (see the table).""",
         )
 
@@ -126,7 +132,7 @@ def _dots(axes: Axes, cells: list[Any], methods: list[str], ratios: Any, looks: 
 
 
 def _table(
-    paths: Paths, known: Any, methods: list[str], ratios: Any, unsolved: list[str],
+    paths: Paths, known: Any, methods: list[str], ratios: Any, unsolved: list[Any],
     without: list[str],
 ) -> None:  # fmt: skip
     lines = []
@@ -156,9 +162,10 @@ def _table(
         lines,
         f"""Iteration time over that of {REFERENCE}, of several seeds the median. Geometric means
         over the n cells in which the baseline found a plan, with 95 % BCa bootstrap intervals.
-        Without a plan of {REFERENCE}: {", ".join(without) or "none"}. Baselines' runs without a
-        plan: {", ".join(unsolved) or "none"}.""",
+        {count_of(len(without), "cell")} without a plan of {REFERENCE}; runs of baselines without a
+        plan: {tally(row["solver"] for row in unsolved)}.""",
         texts=2,
+        listed=[f"without a plan: {name}" for name in (*without, *map(label, unsolved))],
     )
 
 

@@ -24,6 +24,7 @@ from figure_tools import (
     percent,
     percent_axis,
     strips,
+    tally,
     uneven,
 )
 
@@ -63,23 +64,24 @@ class Price:
         return self.high - self.low <= 1e-6
 
 
-def prices(rows: Sequence[dict[str, Any]]) -> tuple[list[Price], list[str]]:
-    """Prices of all instances that ``dp`` solved, and why the others have none."""
+def prices(rows: Sequence[dict[str, Any]]) -> tuple[list[Price], dict[str, str]]:
+    """Prices of all instances that ``dp`` solved, and by label why the others have none."""
     general = [row for row in rows if problem_key(row)[2] == "general"]
     known, best, bounds = optima(general), best_known(rows), best_bounds(general)
     spaces = grouped(general, instance_key)
-    found, without = [], []
+    found: list[Price] = []
+    without: dict[str, str] = {}
     for row in rows:
         if row["solver"] != "dp":
             continue
         if not solved(row):
-            both = all(map(proved, spaces.get(instance_key(row), [row])))
-            infeasible = proved(row) and both
-            without.append(f"{label(row)}: {'infeasible' if infeasible else 'no plan'}")
+            runs = spaces.get(instance_key(row), [])
+            none = proved(row) and runs and all(proved(r) and not solved(r) for r in runs)
+            without[label(row)] = "infeasible in both spaces" if none else "without structured plan"
         elif not proved(row):
-            without.append(f"{label(row)}: structured optimum not proved")
+            without[label(row)] = "structured optimum not proved"
         elif instance_key(row) not in spaces:
-            without.append(f"{label(row)}: general space not run")
+            without[label(row)] = "general space not run"
         else:
             found.append(_price(row, known, best, bounds))
     return found, without
@@ -124,12 +126,12 @@ def build(paths: Paths) -> None:
             instance, the line the median, the grey box its 95 % interval (bootstrap, percentile,
             4000 resamples). Above: n, and how many have a price above 1e-6. Linear up to 1 %,
             logarithmic above. Not drawn: {count_of(open_ones, "instance")} whose general optimum
-            was not proved in time, {len(without)} without a price.""",
+            was not proved in time, others: {tally(without.values())}.""",
         )
     _table(paths, found, without)
 
 
-def _table(paths: Paths, found: list[Price], without: list[str]) -> None:
+def _table(paths: Paths, found: list[Price], without: dict[str, str]) -> None:
     rows = []
     kinds: tuple[tuple[str, Callable[[Any], str]], ...] = (
         ("family", lambda row: str(row["parameters"]["family"])),
@@ -149,8 +151,9 @@ def _table(paths: Paths, found: list[Price], without: list[str]) -> None:
         f"""Price of structure, (structured optimum - general optimum) / structured optimum. Proved:
         both optima; the figures to its right are over these. Mean: arithmetic, with a BCa bootstrap
         interval. Not proved: least and greatest possible price over the others. Without a price:
-        {'; '.join(sorted(without)) or 'none'}.""",
+        {tally(without.values())}.""",
         texts=2,
+        listed=[f"{name}: {reason}" for name, reason in without.items()],
     )  # fmt: skip
 
 

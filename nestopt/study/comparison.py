@@ -65,7 +65,7 @@ def number(value: Any) -> float | None:
 
 def label(record: Record) -> str:
     """Instance, method and seed of a record, for messages."""
-    name = record.get("instance", {}).get("name", "?")
+    name = record["instance"]["name"] or instance_key(record)
     return f"{name} by {record.get('method', '?')} (seed {record.get('seed', '?')})"
 
 

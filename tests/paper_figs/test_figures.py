@@ -169,7 +169,13 @@ def test_prices_by_hand() -> None:
         pytest.approx(ends) for ends in [(0.2, 0.2), (0.1, 0.3), (0, 0.4), (0, 0)]
     ]
     assert [p.exact for p in found] == [True, False, False, True]
-    assert without == ["9 by dp (seed 0): general space not run"]
+    assert without == {"9 by dp (seed 0)": "general space not run"}
+    none = pair(5, 1, None, 0)
+    for row in none:
+        row["objective"], row["termination"] = None, {"reason": "infeasible", "limit": "none"}
+    name = "5-4 by dp (seed 0)"
+    assert price_of_structure.prices(none) == ([], {name: "infeasible in both spaces"})
+    assert price_of_structure.prices(none[:1]) == ([], {name: "without structured plan"})
     wrong = pair(4, 10, 11, 11)
     with pytest.raises(InputError, match="below"):
         price_of_structure.prices(wrong)
