@@ -187,9 +187,10 @@ def _rank(
     name = f"{names['workload']} on {names['cluster']}"
     record["instance"] = {"name": name, "sha256": None, "problem": "ranking"}
     tell({"at": "start", "instance": record["instance"]})
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), _cpu_seconds()
     found = judge(names, definition["settings"])
     record["seconds"] = time.perf_counter() - began
+    record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
     tell({"at": "end"})
     objective, bound = found["objective"], found["bound"]
     record["stats"] = found["stats"]
