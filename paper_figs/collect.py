@@ -2,8 +2,8 @@
 
     python paper_figs/collect.py DIR...      # directories that `nestopt study run` made
 
-Writes ``records/STUDY.jsonl``; a study with cells that have no record is refused unless
-``--partial`` is given, and its missing cells are named.
+Writes ``records/STUDY.jsonl``, and the study's number of cells into ``records/cells.json``. A study
+with cells that have no record is refused unless ``--partial`` is given; its captions then say so.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from figure_tools import HERE, compact
+from figure_tools import CELLS, HERE, cells_of, compact
 
 from nestopt.errors import NestoptError
+from nestopt.io import write_json
 from nestopt.study.directory import RECORDS, status
 from nestopt.study.records import read_records
 
@@ -38,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
                     continue
             rows = read_records(directory / RECORDS).rows
             compact(rows, options.records / f"{state.name}.jsonl")
+            cells = cells_of(options.records) | {state.name: state.cells}
+            write_json(options.records / CELLS, dict(sorted(cells.items())))
         except NestoptError as error:
             print(error, file=sys.stderr)
             refused = 1

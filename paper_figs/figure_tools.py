@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.errors import InputError
-from nestopt.io import write_text
+from nestopt.io import read_json, write_text
 from nestopt.study.drawing import picture_bytes, plain
 from nestopt.study.records import read_records
 from nestopt.study.statistics import Interval, bootstrap_interval
@@ -32,18 +32,27 @@ SEED = 20240501
 """Of all bootstrap intervals."""
 
 
+CELLS = "cells.json"
+"""Beside the records: how many cells each study has, by name (written by ``collect.py``)."""
+
+
 class NoRecordsError(InputError):
     """The records that a figure needs are not there."""
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where records are read and results written; what was written, by name."""
+    """Where records are read and results written.
+
+    `written` grows with the names of what was written; `incomplete` with a sentence for each study
+    read that has cells without a record, which goes into the captions.
+    """
 
     records: Path = HERE / "records"
     figures: Path = HERE / "figures"
     tables: Path = HERE / "tables"
     written: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
 
     def read(self, study: str) -> list[dict[str, Any]]:
         """The records of a study, in an order of their own.
@@ -57,6 +66,9 @@ class Paths:
         rows = read_records(path).rows
         if not rows:
             raise NoRecordsError("no records", file=str(path.name))
+        cells = cells_of(self.records).get(study, len(rows))
+        if cells > len(rows):
+            self.incomplete.append(f"Study {study}: only {len(rows)} of {cells} cells have run.")
         return sorted(rows, key=lambda row: row["cell"])
 
     def read_some(self, studies: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -85,7 +97,8 @@ class Paths:
         for ending in ("pdf", "png"):
             (self.figures / f"{name}.{ending}").write_bytes(picture_bytes(figure, ending))
             self.written.append(f"figures/{name}.{ending}")
-        write_text(self.figures / f"{name}.tex", latex(" ".join(caption.split())) + "\n")
+        text = " ".join([*caption.split(), *self.incomplete])
+        write_text(self.figures / f"{name}.tex", latex(text) + "\n")
         self.written.append(f"figures/{name}.tex")
 
     def table(
@@ -115,8 +128,17 @@ class Paths:
             "\\end{tabular}",
         ]
         write_text(self.tables / f"{name}.tex", "\n".join(lines) + "\n")
-        write_text(self.tables / f"{name}.caption.tex", latex(" ".join(note.split())) + "\n")
+        write_text(
+            self.tables / f"{name}.caption.tex",
+            latex(" ".join([*note.split(), *self.incomplete])) + "\n",
+        )
         self.written.extend((f"tables/{name}.tex", f"tables/{name}.caption.tex"))
+
+
+def cells_of(records: Path) -> dict[str, int]:
+    """The number of cells of each study that was collected into a folder."""
+    path = records / CELLS
+    return read_json(path) if path.exists() else {}
 
 
 _LATEX = {

@@ -251,7 +251,9 @@ def test_collect_refuses_unfinished_studies(
     assert not (tmp_path / "s.jsonl").exists()
     assert collect.main([str(folder), "--partial", "--records", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "s: 1 of 2 cells\n"
-    assert [row["cell"] for row in Paths(tmp_path).read("s")] == [cell.id]
+    paths = Paths(tmp_path)
+    assert [row["cell"] for row in paths.read("s")] == [cell.id]
+    assert paths.incomplete == ["Study s: only 1 of 2 cells have run."]
 
 
 def test_compact_records_are_read_back(tmp_path: Path) -> None:
