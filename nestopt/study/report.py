@@ -183,7 +183,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.3g} %"
+    return "< 0.001 %" if 0 < value < 1e-5 else f"{100 * value:.3g} %"
 
 
 def _gaps(gaps: Gaps | None) -> str:

@@ -13,6 +13,7 @@ from nestopt.study.comparison import (
     instance_key,
     number,
     problem_key,
+    proved,
     seconds_counted,
     solved,
     timed_out,
@@ -52,12 +53,23 @@ def _legend(axes: Axes) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
+def _feasible(records: Sequence[Record]) -> tuple[list[Record], str]:
+    """Without the instances that are infeasible to all who decided; a note that says how many."""
+    groups = grouped(records, instance_key)
+    gone = {
+        key for key, rows in groups.items() if not any(map(solved, rows)) and any(map(proved, rows))
+    }
+    kept = [row for row in records if instance_key(row) not in gone]
+    return kept, f" ({len(gone)} infeasible instances left out)" if gone else ""
+
+
 def gap_figure(records: Sequence[Record]) -> Figure | None:
     """Distribution of the gap to bound by method; runs without a gap count in the shares."""
-    tables = _methods(records)
+    rows, note = _feasible(records)
+    tables = _methods(rows)
     looks = line_styles(list(tables))
     figure, axes = _axes(
-        "Gap to the run's own bound", "(objective - bound) / objective, %", "share of all runs"
+        f"Gap to the run's own bound{note}", "(objective - bound) / objective, %", "share of runs"
     )
     drawn = False
     for method, rows in tables.items():
@@ -94,12 +106,13 @@ def profile_figure(records: Sequence[Record], what: str) -> Figure | None:
         ``"objective"`` (infinite without a solution) or ``"time"`` (infinite for a run that a time
         limit, a memory limit or an error ended).
     """
+    chosen, note = _feasible(records) if what == "objective" else (list(records), "")
     tables = {
         method: {
             key: float(np.median([_cost(row, what) for row in runs]))
             for key, runs in grouped(rows, lambda r: (instance_key(r), problem_key(r)[1])).items()
         }
-        for method, rows in _methods(records).items()
+        for method, rows in _methods(chosen).items()
     }
     if len(tables) < 2:
         return None
@@ -113,7 +126,7 @@ def profile_figure(records: Sequence[Record], what: str) -> Figure | None:
     names = {"objective": "objective", "time": "CPU time"}
     figure, axes = _axes(
         f"Performance profile of the {names[what]}: {len(shared)} of {every} instances, "
-        "those that all methods ran",
+        f"those that all methods ran{note}",
         f"{names[what]} / best method's",
         "share of instances",
     )

@@ -204,6 +204,14 @@ def test_pictures_have_what_they_claim() -> None:
     assert figure is not None
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels == ["dp (6 of 6)", "mcmc (12 of 12)", "milp (5 of 6)"]
+    nothing = [
+        record(method=method, parameters={"size": 99}, reason="infeasible", objective=None)
+        for method in ("dp", "milp", "mcmc")
+    ]
+    for figure in (gap_figure([*rows, *nothing]), profile_figure([*rows, *nothing], "objective")):
+        assert figure is not None
+        assert "1 infeasible instances left out" in figure.axes[0].get_title(loc="left")
+        assert figure.axes[0].get_lines()[0].get_ydata()[-1] == 1
     figure = profile_figure(rows, "time")
     assert figure is not None
     lines = dict(zip(labels, figure.axes[0].get_lines()))
