@@ -143,15 +143,15 @@ def status(directory: Path) -> Status:
     """
     plan = open_study(directory)
     found = read_records(directory / RECORDS)
-    known = {cell.id for cell in plan.cells}
-    rows = [row for row in found.rows if row["cell"] in known]
+    labels = {cell.id: cell.label for cell in plan.cells}
+    rows = [row for row in found.rows if row["cell"] in labels]
     done = {row["cell"] for row in rows}
     methods = [method.name for method in plan.spec.methods]
     ended: dict[str, Counter[str]] = {name: Counter() for name in methods}
     for row in rows:
         ending = row["termination"]
         limit = "" if ending["limit"] == "none" else f"/{ending['limit']}"
-        ended[row["method"]][ending["reason"] + limit] += 1
+        ended[labels[row["cell"]]][ending["reason"] + limit] += 1
     left = [cell for cell in plan.cells if cell.id not in done]
     missing = Counter(cell.label for cell in left)
     return Status(
