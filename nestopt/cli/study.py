@@ -50,7 +50,11 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on
 @study.command("run", short_help="Run a study.")
 def run(
     spec: Annotated[
-        Path, typer.Argument(metavar="SPEC.toml", help="What to run (nestopt.study.spec).")
+        Path,
+        typer.Argument(
+            metavar="SPEC.toml",
+            help="What to run; `python -m pydoc nestopt.study.spec` shows the format.",
+        ),
     ],
     output: Annotated[
         Path | None,
