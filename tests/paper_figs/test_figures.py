@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import _folders  # noqa: F401 - makes the next ones importable
 import axonn_ranking
 import collect
 import exact_backends

@@ -1,4 +1,7 @@
-"""The figure scripts are no package: their folder and that of the synthetic records go first."""
+"""Imported first: the figure scripts are no package, nor are the synthetic records.
+
+Not in a `conftest.py`, which would hide those of the other folders from their tests.
+"""
 
 from __future__ import annotations
 
