@@ -194,10 +194,10 @@ class StageCosts:
             split: self.reduces(grid, microbatch, profiles, split)
             for split in {mode.sequence_parallel for mode in modes}
         }
-        alike: dict[Mode, Floats] = {}
+        alike: dict[tuple[bool, str, bool], Floats] = {}
         out = np.empty((*profiles.shape[:-2], len(self.kinds), len(modes)))
         for column, mode in enumerate(modes):
-            plain = mode._replace(zero=0)
+            plain = mode.sequence_parallel, mode.recompute, mode.overlap
             if plain not in alike:
                 again = 1 if mode.recompute == "full" else 0
                 seconds = np.zeros(len(self.kinds))

@@ -147,7 +147,7 @@ def _columns(modes: Sequence[Mode]) -> list[int]:
     return [
         index
         for index, mode in enumerate(modes)
-        if mode.overlap or mode._replace(overlap=True) not in offered
+        if mode.overlap or (*mode[:3], True) not in offered
     ]
 
 
