@@ -1,7 +1,8 @@
 """The last recorded run of every method on every entry: how it ended, and after how long.
 
-``runs.csv`` lies beside ``bks.json``. Every run had one thread and the time limit of its entry's
-class; CPU seconds tell what a run costs even where other work on the machine stretched it.
+``runs.csv`` lies beside ``bks.json``. Every run had one thread and stayed within the limit of its
+entry's class in CPU seconds, which tell what a run costs; by the clock it may have taken longer
+where other work kept the processors busy.
 """
 
 from __future__ import annotations

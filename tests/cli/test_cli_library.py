@@ -18,8 +18,10 @@ def test_list_has_a_row_for_every_entry(nestopt: Callable, monkeypatch: Any) -> 
     monkeypatch.setenv("COLUMNS", "80")
     entries = json.loads(nestopt("library", "list", "--json").out)["entries"]
     lines = nestopt("library", "list").out.splitlines()
-    assert len(lines) == 1 + len(entries) > 50
+    assert len(lines) == 2 + len(entries) > 50
     assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["name", "best", "bound", "gap", "class", "method"]
+    assert lines[-1].startswith(f"{len(entries)} instances: ")
     placement = json.loads(nestopt("library", "list", "placement", "--json").out)["entries"]
     assert {row["problem"] for row in placement} == {"placement"}
     assert 0 < len(placement) < len(entries)
@@ -28,6 +30,8 @@ def test_list_has_a_row_for_every_entry(nestopt: Callable, monkeypatch: Any) -> 
 def test_show_states_provenance_and_record(nestopt: Callable, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     run = nestopt("library", "show", "ag-dgx1v")
+    methods = [line.split()[0] for line in run.out.partition("\n\n")[2].splitlines()]
+    assert methods == ["run", "greedy", "lns", "cpsat", "milp"]
     assert "SCCL" in run.out and "published       2 ms" in run.out
     assert max(map(len, run.out.splitlines())) <= 80
     data = json.loads(nestopt("library", "show", "ag-dgx1v", "--json").out)

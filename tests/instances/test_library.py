@@ -12,6 +12,7 @@ import pytest
 from instances.library import (
     CLASSES,
     Archive,
+    MethodRun,
     Record,
     Score,
     check_stored,
@@ -19,13 +20,18 @@ from instances.library import (
     entries,
     entry,
     load,
+    read_runs,
     rows,
+    runs_path,
     show,
     solve_entry,
     update,
     verify,
+    write_runs,
 )
+from instances.library.records import CLOSED
 from nestopt.errors import CheckError, InputError, UsageError
+from nestopt.result import Reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from nestopt.result import Result
 
 ARCHIVE = Archive.open()
+RUNS = read_runs(runs_path(ARCHIVE))
 TOY = "chain4-tree2x2"
 
 
@@ -83,11 +90,26 @@ def test_enough_is_closed_and_enough_is_open() -> None:
     assert sum(row["class"] == "open" for row in table) >= 5
 
 
+def test_every_method_solves_its_entries_within_the_limit_of_their_class() -> None:
+    """In CPU seconds; the exact methods prove the best objective of every closed entry."""
+    assert set(RUNS) == {(name, m) for name, found in entries().items() for m in found.methods}
+    for (name, method), run in RUNS.items():
+        record = ARCHIVE.records[name]
+        assert run.instance == record.sha256[:12], (name, method)
+        assert run.objective is not None, (name, method)
+        assert run.cpu_seconds <= CLASSES[difficulty(record)][1], (name, method)
+        exact = {"milp", "cpsat"} | ({"dp"} if entry(name).space == "structured" else set())
+        if method in exact and record.closed and record.objective is not None:
+            assert run.reason is Reason.OPTIMAL, (name, method)
+            assert run.objective == pytest.approx(record.objective.value, rel=CLOSED)
+
+
 def test_rows_and_show_agree() -> None:
     table = {row["name"]: row for row in rows(ARCHIVE)}
     assert set(table) == set(entries())
     assert len(rows(ARCHIVE, "placement")) + len(rows(ARCHIVE, "collective")) == len(table)
     found = show(TOY, ARCHIVE)
+    assert [run["method"] for run in found["runs"]] == table[TOY]["methods"]
     assert found["best_objective"]["value"] == table[TOY]["objective"]
     assert found["class"] == table[TOY]["class"]
     with pytest.raises(UsageError, match="did you mean 'chain4-tree2x2'"):
@@ -205,11 +227,34 @@ def test_a_changed_instance_is_found(empty: Archive, solved: Result) -> None:
         verify(TOY, empty)
 
 
-def test_verify_by_solving(empty: Archive, solved: Result) -> None:
+def test_verify_by_solving_records_the_runs(empty: Archive, solved: Result) -> None:
     update(solved, empty)
-    lines = verify(TOY, empty, solve=True)
+    runs: dict[tuple[str, str], MethodRun] = {}
+    lines = verify(TOY, empty, solve=True, runs=runs)
     assert any(": dp " in line for line in lines)
-    assert not (empty.path.parent / "none").exists()
+    assert set(runs) == {(TOY, method) for method in entry(TOY).methods}
+    run = runs[TOY, "dp"]
+    assert (run.reason, run.objective, run.gap) == (Reason.OPTIMAL, solved.objective, 0.0)
+    assert run.cpu_seconds > 0
+    write_runs(runs, runs_path(empty))
+    assert read_runs(runs_path(empty)) == runs
+    assert [row["method"] for row in show(TOY, empty)["runs"]] == list(entry(TOY).methods)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ((",optimal,", ",best,"), r"line 2: reason: .*'best'"),
+        ((",none,", ",none,x"), r"line 2: objective: 'x"),
+        (("2026-", "2026-,"), r"line 2: .*None"),
+    ],
+)
+def test_malformed_runs(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = tmp_path / "runs.csv"
+    write_runs({(TOY, "dp"): RUNS[TOY, "dp"]}, path)
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(InputError, match=message):
+        read_runs(path)
 
 
 @pytest.mark.parametrize(
