@@ -262,8 +262,10 @@ def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
 
 
 def _cpu_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    import resource
+
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOptions:
