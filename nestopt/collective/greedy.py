@@ -68,11 +68,19 @@ def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
     bound = quick_bound(instance)
     nodes = instance.topology.num_nodes
     routed = all(part.pattern == "all-to-all" for part in instance.collective.parts)
-    if nodes <= STRONG_BOUND_NODES or (routed and nodes <= ROUTED_BOUND_NODES):
+    summed = any(part.pattern == "all-reduce" for part in instance.collective.parts)
+    settings: dict[str, Any] | None = None
+    if nodes <= STRONG_BOUND_NODES:
+        settings = {"effort": 2.0}
+    elif routed and nodes <= ROUTED_BOUND_NODES:
+        settings = {"effort": 10.0}
+    elif summed:
+        # one NPU's links say little of an All-Reduce, of whose sends each goes over some link
+        settings = {"effort": 1.0, "only": ("ingress", "work")}
+    if settings is not None:
         from nestopt.collective.bounds import best_bound
 
-        effort = 2.0 if nodes <= STRONG_BOUND_NODES else 10.0
-        strong = best_bound(instance, effort=effort, time_limit=time_limit)
+        strong = best_bound(instance, time_limit=time_limit, **settings)
         bound = strong if strong["value"] > bound["value"] else bound
     return bound
 

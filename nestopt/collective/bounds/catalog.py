@@ -61,7 +61,11 @@ def all_bounds(
 
 
 def best_bound(
-    instance: CollectiveInstance, *, effort: float = 10.0, time_limit: float = math.inf
+    instance: CollectiveInstance,
+    *,
+    effort: float = 10.0,
+    time_limit: float = math.inf,
+    only: tuple[str, ...] = BOUNDS,
 ) -> dict[str, Any]:
     """The best lower bound that is cheap to get; see `all_bounds` for the fields.
 
@@ -74,6 +78,8 @@ def best_bound(
         Nominal seconds, counted by the work done: the same bound on any machine.
     time_limit : float
         Wall-clock seconds that cut the search short.
+    only : tuple of str
+        Names of `BOUNDS`; the others are left out.
     """
     effort = min(effort, time_limit)
     names = ["distance", "ingress", "egress", "work"]
@@ -84,7 +90,8 @@ def best_bound(
     pairs = sum(len(part.npus) ** 2 for part in parts if part.pattern == "all-to-all")
     if pairs * topology.num_links <= 10**8 * effort and len(instance.topology.src) <= 20_000:
         names.append("flow")
-    return _bounds(instance, tuple(names), Budget(effort, time_limit))[0]
+    chosen = tuple(name for name in names if name in only)
+    return _bounds(instance, chosen, Budget(effort, time_limit))[0]
 
 
 def _bounds(
