@@ -90,6 +90,10 @@ def test_enough_is_closed_and_enough_is_open() -> None:
     assert sum(row["class"] == "open" for row in table) >= 5
 
 
+def test_every_class_has_members() -> None:
+    assert {row["class"] for row in rows(ARCHIVE)} == set(CLASSES)
+
+
 def test_every_method_solves_its_entries_within_the_limit_of_their_class() -> None:
     """In CPU seconds; the exact methods prove the best objective of every closed entry."""
     assert set(RUNS) == {(name, m) for name, found in entries().items() for m in found.methods}
