@@ -46,7 +46,7 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
     ``--set`` keys: ``iterations`` (neighbourhoods at most, 1000 by default), ``effort``
     (deterministic time of CP-SAT for each, 2 by default). Without a time limit a run is repeatable.
     """
-    from formulations.collective_solve import starting_schedule
+    from formulations.collective_search import starting_schedule
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.check import check_schedule
     from nestopt.collective.connectivity import find_separation

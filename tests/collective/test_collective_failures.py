@@ -15,6 +15,7 @@ from nestopt.collective.check import check_schedule
 from nestopt.collective.check_steps import check_steps
 from nestopt.collective.connectivity import find_separation
 from nestopt.collective.greedy import synthesize
+from nestopt.collective.greedy_bound import quick_bound
 from nestopt.collective.steps import StepSchedule
 from nestopt.options import SolveOptions
 from nestopt.registry import named
@@ -36,8 +37,10 @@ def after_failures(name: str, seeds: range) -> np.ndarray:
         if find_separation(problem) is not None:
             assert greedy(problem).infeasible_because
             continue
-        bound = best_bound(problem)["value"]
+        bound = int(quick_bound(problem)["value"])
         made = synthesize(problem, SolveOptions(), target=bound).schedule
+        if made.makespan_ps > bound:
+            bound = best_bound(problem)["value"]
         ring = baseline_schedule(problem, "ring")
         if isinstance(made, StepSchedule):
             check_steps(problem, made)
