@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nestopt.integers import divisors
-from nestopt.placement.dp.entries import build_entries, divisible_blocks, spots_by_width
+from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import Batch, Weights, boundary_prices, bounds
+from nestopt.placement.dp.tables import Batch, Weights, boundary_prices, floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def _case(
         return None
     kept = tuple(g for g, _ in fitting)
     kept_modes = tuple(m for _, m in fitting)
-    floor = _floor(search, batch, kept, kept_modes, 0)
+    floor = _floor(search, batch, kept, kept_modes)
     return Case(batch, kept, kept_modes, floor) if math.isfinite(floor[-1]) else None
 
 
@@ -126,46 +126,57 @@ def _floor(
     batch: Batch,
     grids: tuple[Grid, ...],
     modes: tuple[tuple[Mode, ...], ...],
-    apart: int,
 ) -> Floats:
-    lattice, costs = search.lattice, search.costs
+    lattice = search.lattice
     alive = len(search.line.devices)
-    classes = relaxed_classes(search.line.cluster, search.best, grids, batch.replicas, apart)
-    divisible = divisible_blocks(lattice, search.settings)
+    classes = relaxed_classes(search.line.cluster, search.best, grids, batch.replicas)
     widths, spots = spots_by_width(grids, classes)
-    entries = build_entries(costs, lattice, grids, modes, classes, spots, batch, divisible)
-    operators = costs.workload.num_operators
+    entries = search.entries(grids, modes, classes, spots, batch)
+    operators = search.costs.workload.num_operators
     units = min(alive // batch.replicas, operators * int(widths.max()))
     if not len(entries.seconds):
         return np.full(units + 1, math.inf)
     alpha, beta = best_sides(search.best, widths, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
-    held = batch.held(min(operators, units))
     weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
-    spot_width = np.arange(len(widths))
-    table = bounds(
-        lattice, entries, spot_width, widths, units, prices, held, weights, buckets=False
-    )
-    return table.floor(weights)
+    held = float(batch.held(1)[1])
+    return floors(lattice, entries, widths, units, prices, held, weights)
 
 
-def raised(search: Search, case: Case, scenarios: list[Scenario]) -> list[Scenario]:
-    """The scenarios of a case with the bounds of those of layout ``outer`` raised.
+def raised(
+    search: Search, case: Case, scenarios: list[Scenario], floor: Floats, goal: float
+) -> list[Scenario]:
+    """The scenarios of a case with their bounds raised, those of layout ``outer`` twice.
 
     In windows at least as long as the places of a level, no such place holds the same rank of two
     replicas, so their synchronisation leaves it.
+
+    Parameters
+    ----------
+    floor : float array (U + 1,)
+        Bound by devices a replica.
+    goal : float
+        No bound need be higher.
     """
-    floors: dict[int, Floats] = {}
+    known = {0: floor}
+
+    def at(apart: int, scenario: Scenario) -> Scenario:
+        row = known[apart]
+        units = scenario.window
+        if scenario.layout == "inner":
+            units //= case.batch.replicas
+        value = float(row[min(units, len(row) - 1)])
+        return scenario._replace(floor=max(scenario.floor, value))
+
     rows = []
     for scenario in scenarios:
+        scenario = at(0, scenario)
         # The outermost level has no uplink to cross, so it never counts.
         short = np.append(search.best.most[:-1] <= scenario.window, False)
         apart = int(np.argmin(short))
-        if scenario.layout == "outer" and apart > 0:
-            if apart not in floors:
-                floors[apart] = _floor(search, case.batch, case.grids, case.modes, apart)
-            column = min(scenario.window, len(floors[apart]) - 1)
-            value = max(scenario.floor, float(floors[apart][column]))
-            scenario = scenario._replace(floor=value)
+        if scenario.layout == "outer" and apart > 0 and scenario.floor < goal:
+            if apart not in known:
+                known[apart] = search.relaxed_floor(case.grids, case.modes, case.batch, goal, apart)
+            scenario = at(apart, scenario)
         rows.append(scenario)
     return rows

@@ -68,6 +68,30 @@ class Entries:
     choice: NDArray[np.int32]
     choices: tuple[tuple[Grid, Mode], ...]
 
+    def by_spot(self, spots: int) -> list[Entries]:
+        """The entries of each spot alone."""
+        rows = (len(self.start) - 1) // max(1, spots)
+        parts = []
+        for s in range(spots):
+            start = self.start[s * rows : (s + 1) * rows + 1]
+            held = slice(start[0], start[-1])
+            figures = (self.seconds[held], self.sync[held], self.holds[held], self.choice[held])
+            parts.append(Entries(start - start[0], *figures, self.choices))
+        return parts
+
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Entries:
+        """The entries of several spots, which have the same choices, as one."""
+        counts = [np.diff(p.start) for p in parts]
+        return cls(
+            np.cumsum(np.concatenate([np.zeros(1, dtype=np.int64), *counts])),
+            np.concatenate([p.seconds for p in parts]),
+            np.concatenate([p.sync for p in parts]),
+            np.concatenate([p.holds for p in parts]),
+            np.concatenate([p.choice for p in parts]),
+            parts[0].choices,
+        )
+
 
 def spots_by_width(
     grids: Sequence[Grid], classes: Sequence[PlaceClass]

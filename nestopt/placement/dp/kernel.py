@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.placement.dp.tables import CLOSE
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["EPSILON", "expand", "keep_best"]
-
-EPSILON = 1e-12
-"""Relative tolerance of dominance and pruning."""
+__all__ = ["clear_heads", "expand", "keep_best"]
 
 
 @njit(cache=True, nogil=True)
@@ -81,8 +80,7 @@ def expand(
     length: Ints,
     width: Ints,
     stride: Ints,
-    width_index: Ints,
-    class_of: Ints,
+    spot_of: Ints,
     side: Floats,
     better: Ints,
     longest: Ints,
@@ -93,14 +91,11 @@ def expand(
     ent_holds: Floats,
     held: float,
     # bounds
-    total: Floats,
-    largest: Floats,
-    least_sync: Floats,
-    joint: Floats,
-    fluid: Floats,
-    column: Ints,
-    boundary: Floats,
+    sums: Floats,
+    left: Floats,
     boundary_most: Floats,
+    time_high: float,
+    sync_high: float,
     # objective
     w_total: float,
     w_largest: float,
@@ -121,11 +116,10 @@ def expand(
     best = incumbent
     best_label = -1
     grids = len(length)
-    tight = 1.0 - 1e-12
     for index in range(low, high):
         if ints[index, 5] == 0:
             continue
-        if floats[index, 4] >= best * tight:
+        if floats[index, 4] >= best * CLOSE:
             continue
         ideal = ints[index, 0]
         place = ints[index, 1]
@@ -139,7 +133,7 @@ def expand(
                 # A gap that reaches over a place at least as good never pays.
                 if better[g, p] <= first:
                     continue
-                c = class_of[g, p]
+                c = spot_of[g, p]
                 if c >= 0:
                     x = 0.0
                     if not root:
@@ -159,46 +153,37 @@ def expand(
                     done_sum = floats[index, 0] + 2.0 * x
                     done_max = max(floats[index, 1], floats[index, 2] + x)
                     done_sync = floats[index, 3]
-                    units = p // unit
-                    if units >= total.shape[1]:
-                        units = total.shape[1] - 1
-                    slack = w_total * done_sum + w_largest * done_max + w_sync * done_sync
-                    if slack < best * tight:
+                    if done_max > time_high:
+                        continue
+                    most_others = best * CLOSE - w_largest * done_max - w_sync * done_sync
+                    if w_total * done_sum < most_others:
+                        cell = p // unit
                         for e in range(start[ideal], start[ideal + 1]):
                             lower = below[e]
                             if only_stages > 0 and (lower == 0) != (k + 1 == only_stages):
                                 continue
-                            rest = total[lower, units]
-                            if rest == np.inf:
+                            x_min = 0.0
+                            if lower > 0:
+                                x_min = left[g, p, 0] + left[g, p, 1] * cut[lower]
+                            rest = w_total * (done_sum + x_min + sums[lower, cell])
+                            if not rest < most_others:
                                 continue
-                            worst = largest[lower, units]
-                            worst_sync = least_sync[lower, units]
-                            worst_joint = joint[lower, units]
-                            spread = fluid[0, lower, column[units]]
-                            half = fluid[1, lower, column[units]]
-                            x_min = boundary[g, lower]
                             row = c * rows + block[e]
                             for entry in range(ent_start[row], ent_start[row + 1]):
-                                if ent_holds[entry] < held:
+                                if ent_holds[entry] < held or ent_sync[entry] > sync_high:
                                     continue
                                 t = ent_seconds[entry]
-                                sync = max(done_sync, ent_sync[entry])
                                 opened = t + x
-                                known = max(done_max, opened + x_min)
-                                base = w_total * (done_sum + t + x_min)
+                                if opened + x_min > time_high:
+                                    continue
+                                sync = max(done_sync, ent_sync[entry])
                                 bound = (
-                                    base
-                                    + w_total * rest
-                                    + max(
-                                        w_largest * max(known, worst)
-                                        + w_sync * max(sync, worst_sync),
-                                        worst_joint,
-                                    )
+                                    rest
+                                    + w_total * t
+                                    + w_largest * max(done_max, opened + x_min)
+                                    + w_sync * sync
                                 )
-                                bound = max(bound, base + spread)
-                                part = 0.5 * (w_largest * known + w_sync * sync)
-                                bound = max(bound, base + part + half)
-                                if bound >= best * tight:
+                                if bound >= best * CLOSE:
                                     continue
                                 if lower == 0:
                                     value = (
@@ -225,17 +210,16 @@ def expand(
                                 # An open time far under the closed maximum can never count.
                                 opened = max(opened, done_max - boundary_most[lower])
                                 new_sum = done_sum + t
-                                slot = width_index[g]
-                                seen = heads[lower, p, slot]
+                                seen = heads[lower, p, g]
                                 before = -1
                                 dominated = False
                                 while seen >= 0:
                                     follow = links[seen, 0]
                                     if (
-                                        floats[seen, 0] * tight <= new_sum
-                                        and floats[seen, 1] * tight <= done_max
-                                        and floats[seen, 2] * tight <= opened
-                                        and floats[seen, 3] * tight <= sync
+                                        floats[seen, 0] * CLOSE <= new_sum
+                                        and floats[seen, 1] * CLOSE <= done_max
+                                        and floats[seen, 2] * CLOSE <= opened
+                                        and floats[seen, 3] * CLOSE <= sync
                                     ):
                                         dominated = True
                                         break
@@ -247,7 +231,7 @@ def expand(
                                     ):
                                         ints[seen, 5] = 0
                                         if before < 0:
-                                            heads[lower, p, slot] = follow
+                                            heads[lower, p, g] = follow
                                         else:
                                             links[before, 0] = follow
                                     else:
@@ -270,8 +254,8 @@ def expand(
                                 floats[used, 2] = opened
                                 floats[used, 3] = sync
                                 floats[used, 4] = bound
-                                links[used, 0] = heads[lower, p, slot]
-                                heads[lower, p, slot] = used
+                                links[used, 0] = heads[lower, p, g]
+                                heads[lower, p, g] = used
                                 used += 1
                                 if used >= most:
                                     return used, best, best_label, ints, floats, links
@@ -279,10 +263,10 @@ def expand(
 
 
 @njit(cache=True, nogil=True)
-def clear_heads(heads: Any, ints: Any, low: int, high: int, width_index: Ints) -> None:
+def clear_heads(heads: Any, ints: Any, low: int, high: int) -> None:
     """Empty the lists that the labels ``low..high-1`` are in."""
     for index in range(low, high):
-        heads[ints[index, 0], ints[index, 1], width_index[ints[index, 2]]] = -1
+        heads[ints[index, 0], ints[index, 1], ints[index, 2]] = -1
 
 
 def keep_best(ints: NDArray[np.int64], floats: Floats, low: int, high: int, beam: int) -> None:

@@ -6,30 +6,35 @@ schedule needs it); the label search does the rest.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nestopt.placement.cost import config_of
-from nestopt.placement.dp.entries import build_entries, divisible_blocks, spots_by_width
+from nestopt.placement.dp.boxes import Boxes
+from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import Weights, boundary_prices, bounds
+from nestopt.placement.dp.sums import Offers
+from nestopt.placement.dp.tables import CLOSE, Weights
 from nestopt.placement.plan import Plan, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from nestopt.placement.cost import Grid, Mode, StageCosts
-    from nestopt.placement.dp.entries import Entries
+    from nestopt.placement.dp.boxes import Box
+    from nestopt.placement.dp.entries import PlaceClass
     from nestopt.placement.dp.geometry import Geometry, Line
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.relaxed import Best
-    from nestopt.placement.dp.tables import Batch, Bounds
+    from nestopt.placement.dp.tables import Batch
     from nestopt.placement.space import SpaceSettings
 
     Floats = NDArray[np.float64]
@@ -39,7 +44,8 @@ __all__ = ["Search", "SearchStopped", "Stats"]
 
 _CHUNK = 512
 _FIRST_LABELS = 1 << 14
-_FEW_LABELS = 10_000
+_BEAM_BOXES = 8
+_MOST_ENTRIES = 4_000_000
 
 
 class SearchStopped(Exception):
@@ -57,6 +63,8 @@ class Stats:
     cases: int = 0
     scenarios: int = 0
     searched: int = 0
+    tables: int = 0
+    boxes: int = 0
     labels: int = 0
 
 
@@ -81,6 +89,37 @@ class Search:
     stop: Callable[[], None]
     label_limit: int = 40_000_000
     stats: Stats = field(default_factory=Stats)
+    _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def divisible(self) -> NDArray[np.bool_] | None:
+        """Blocks that ``interleaved`` can cut into equal chunks, None for other schedules."""
+        return divisible_blocks(self.lattice, self.settings)
+
+    def entries(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        classes: Sequence[PlaceClass],
+        spots: Sequence[tuple[int, ...]],
+        batch: Batch,
+    ) -> Entries:
+        """Prices of all blocks at spots; what was priced before with these arguments is kept."""
+        offered = (batch, tuple(grids), tuple(modes))
+        names = [(c.grid, c.types, c.profiles.tobytes()) for c in classes]
+        keys = [(offered, tuple(names[i] for i in spot)) for spot in spots]
+        if sum(len(e.seconds) for e in self._priced.values()) > _MOST_ENTRIES:
+            self._priced.clear()
+        new = {k: s for k, s in zip(keys, spots, strict=True) if k not in self._priced}
+        if new:
+            used = sorted({i for spot in new.values() for i in spot})
+            place = {i: n for n, i in enumerate(used)}
+            built = build_entries(
+                self.costs, self.lattice, grids, modes, [classes[i] for i in used],
+                [[place[i] for i in spot] for spot in new.values()], batch, self.divisible,
+            )  # fmt: skip
+            self._priced |= zip(new, built.by_spot(len(new)), strict=True)
+        return Entries.joined([self._priced[k] for k in keys])
 
     def run(
         self,
@@ -97,12 +136,8 @@ class Search:
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
         geometry = place_stages(self.line, grids, layout, batch.replicas, window)
-        entries = build_entries(
-            self.costs, self.lattice, grids, modes, geometry.classes, geometry.spots, batch,
-            divisible_blocks(self.lattice, self.settings),
-        )  # fmt: skip
-        alpha, beta = best_sides(self.best, geometry.width, batch.replicas)
-        return self._bounded(geometry, entries, batch, alpha, beta, incumbent, beam)
+        entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
+        return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
 
     def run_relaxed(
         self,
@@ -121,117 +156,150 @@ class Search:
         The stages of the plan returned have no real devices: they only tell which relaxed pipeline
         the bound is the value of.
         """
+        geometry, entries = self._relaxed(grids, modes, batch)
+        limit = label_limit or self.label_limit
+        return self._boxed(geometry, entries, batch, incumbent, beam, limit)
+
+    def relaxed_floor(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        batch: Batch,
+        incumbent: float,
+        apart: int = 0,
+    ) -> Floats:
+        """Bounds on the position-free relaxation by devices a replica, without labels.
+
+        Below level `apart` no place holds the same rank of two replicas.
+        """
+        geometry, entries = self._relaxed(grids, modes, batch, apart)
+        boxes = self._boxes(geometry, entries, batch, incumbent)
+        if boxes is None:
+            return np.full(geometry.places + 1, math.inf)
+        floor = boxes.floor()
+        self.stats.tables += boxes.tables
+        return floor
+
+    def _relaxed(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        batch: Batch,
+        apart: int = 0,
+    ) -> tuple[Geometry, Entries]:
         cluster = self.line.cluster
         alive = len(self.line.devices)
         units = min(
             alive // batch.replicas,
             self.costs.workload.num_operators * max(g.width for g in grids),
         )
-        classes = relaxed_classes(cluster, self.best, grids, batch.replicas)
+        classes = relaxed_classes(cluster, self.best, grids, batch.replicas, apart)
         widths, spots = spots_by_width(grids, classes)
-        entries = build_entries(
-            self.costs, self.lattice, grids, modes, classes, spots, batch,
-            divisible_blocks(self.lattice, self.settings),
-        )  # fmt: skip
+        entries = self.entries(grids, modes, classes, spots, batch)
         alpha, beta = best_sides(self.best, widths, batch.replicas)
-        geometry = relaxed_places(widths, classes, spots, units, alpha, beta)
-        return self._bounded(geometry, entries, batch, alpha, beta, incumbent, beam, label_limit)
+        return relaxed_places(widths, classes, spots, units, alpha, beta), entries
 
-    def _bounded(
+    def _boxes(
+        self, geometry: Geometry, entries: Entries, batch: Batch, incumbent: float
+    ) -> Boxes | None:
+        units = geometry.places // geometry.unit
+        most = min(self.costs.workload.num_operators, units)
+        if most == 0 or not len(entries.seconds):
+            return None
+        longest = float(entries.seconds.max() + 2 * self._dearest(geometry, batch).max())
+        return Boxes(
+            self.lattice,
+            entries,
+            Offers.of(geometry, batch),
+            len(geometry.spots),
+            Weights.of(self.objective, batch.microbatches, batch.chunks),
+            batch.held(most),
+            (longest, float(entries.sync.max())),
+            incumbent,
+            self.stop,
+        )
+
+    def _dearest(self, geometry: Geometry, batch: Batch) -> Floats:
+        """Most that the boundary behind each ideal can cost, (I,)."""
+        top = geometry.side[:, :, :, -1].max(axis=(0, 1))
+        prices = 2 * batch.chunks * (top[1] + batch.microbatch * self.lattice.cut * top[0])
+        prices[0] = 0.0
+        return np.asarray(prices)
+
+    def _boxed(
         self,
         geometry: Geometry,
         entries: Entries,
         batch: Batch,
-        alpha: Floats,
-        beta: Floats,
         incumbent: float,
         beam: int,
-        label_limit: int | None = None,
+        label_limit: int,
     ) -> tuple[float, Plan | None]:
-        lattice = self.lattice
-        weights = Weights.of(self.objective, batch.microbatches, batch.chunks)
-        operators = self.costs.workload.num_operators
-        units = geometry.places // geometry.unit
-        most = min(operators, units)
-        if most == 0 or not len(entries.seconds):
+        boxes = self._boxes(geometry, entries, batch, incumbent)
+        if boxes is None:
             return incumbent, None
-        useful = min(units, operators * int(geometry.width.max()))
-        held = batch.held(most)
-        prices = boundary_prices(lattice, batch, alpha, beta)
-        closed = incumbent * (1 - 1e-12)
-        # One table of bounds closes most scenarios, at once or with few labels; the others need one
-        # for each in-flight count.
-        for buckets in (False, True):
-            table = bounds(
-                lattice, entries, geometry.spot_width, geometry.width, useful, prices, held,
-                weights, buckets=buckets,
-            )  # fmt: skip
-            if not table.floor(weights)[useful] < closed:
-                return incumbent, None
-            few = label_limit if buckets else min(_FEW_LABELS, label_limit or self.label_limit)
-            try:
-                found = self._labels(
-                    geometry, entries, table, batch, weights, held, incumbent, beam, few
-                )
-            except SearchStopped as stopped:
-                if buckets or stopped.limit != "memory":
-                    raise
-            else:
+        plan = None
+        searched = False
+        for count, box in enumerate(boxes.open()):
+            if beam and count == _BEAM_BOXES:
                 break
-        self.stats.searched += 1
-        return found
+            searched = True
+            boxes.incumbent, found = self._labels(
+                geometry, entries, boxes, box, batch, beam, label_limit
+            )
+            plan = found or plan
+        self.stats.searched += searched
+        self.stats.tables += boxes.tables
+        return boxes.incumbent, plan
 
     def _labels(
         self,
         geometry: Geometry,
         entries: Entries,
-        table: Bounds,
+        boxes: Boxes,
+        box: Box,
         batch: Batch,
-        weights: Weights,
-        held: Floats,
-        incumbent: float,
         beam: int,
-        label_limit: int | None = None,
+        label_limit: int,
     ) -> tuple[float, Plan | None]:
-        lattice = self.lattice
-        label_limit = label_limit or self.label_limit
+        """The best plan of a box that beats the incumbent, or (incumbent, None).
+
+        A plan below the box is priced as at its lower ends.
+        """
+        self.stats.boxes += 1
+        lattice, weights, held = self.lattice, boxes.weights, boxes.held
+        bucket, tables = boxes.levels(box)
         rows = len(lattice.blocks.cut_in)
-        widths, width_index = np.unique(geometry.width, return_inverse=True)
-        top = geometry.side.shape[3] - 1
-        volume = float(batch.microbatch)
-        worst_alpha = geometry.side[:, :, 1, top].max()
-        worst_beta = geometry.side[:, :, 0, top].max()
-        boundary_most = 2 * batch.chunks * (worst_alpha + volume * lattice.cut * worst_beta)
-        boundary_most[0] = 0.0
-        heads = np.full((lattice.ideals, geometry.places + 1, len(widths)), -1, dtype=np.int64)
+        widths = len(geometry.width)
+        dearest = self._dearest(geometry, batch)
+        heads = np.full((lattice.ideals, geometry.places + 1, widths), -1, dtype=np.int64)
         ints = np.zeros((_FIRST_LABELS, 6), dtype=np.int64)
         floats = np.zeros((_FIRST_LABELS, 5))
         links = np.full((_FIRST_LABELS, 1), -1, dtype=np.int64)
         ints[0] = (lattice.ideals - 1, geometry.places, -1, -1, -1, 1)
+        floats[0] = (0.0, box.time[0], 0.0, box.sync[0], box.bound)
         used, low = 1, 0
-        best, best_label = incumbent, -1
+        best, best_label = boxes.incumbent, -1
         for k in range(len(held) - 1):
             high = used
-            row = table.bucket[k + 1]
             for first in range(low, high, _CHUNK):
                 used, best, found, ints, floats, links = expand(
                     first, min(first + _CHUNK, high), used, k, ints, floats, heads, links,
                     lattice.start, lattice.below, lattice.block, lattice.cut, rows,
                     geometry.group_of, geometry.line, geometry.replicas,
-                    geometry.unit, geometry.length, geometry.width, geometry.stride, width_index,
+                    geometry.unit, geometry.length, geometry.width, geometry.stride,
                     geometry.spot_of, geometry.side, geometry.better, geometry.longest,
-                    entries.start, entries.seconds, entries.sync,
-                    entries.holds, held[k + 1], table.total[row], table.largest[row],
-                    table.sync[row], table.joint[row], table.fluid[row], table.column,
-                    table.boundary, boundary_most, weights.total, weights.largest, weights.sync,
-                    volume, batch.chunks, best, batch.stages, label_limit,
+                    entries.start, entries.seconds, entries.sync, entries.holds, held[k + 1],
+                    tables[bucket[k]], boxes.offers.left, dearest, box.time[1] / CLOSE,
+                    box.sync[1] / CLOSE, weights.total, weights.largest, weights.sync,
+                    float(batch.microbatch), batch.chunks, best, batch.stages, label_limit,
                 )  # fmt: skip
                 if found >= 0:
                     best_label = found
                 self.stop()
                 if used >= label_limit:
                     raise SearchStopped("memory")
-            clear_heads(heads, ints, high, used, width_index)
+            clear_heads(heads, ints, high, used)
             if beam:
                 keep_best(ints, floats, high, used, beam)
             if used == high:
@@ -239,7 +307,7 @@ class Search:
             low = high
         self.stats.labels += used
         if best_label < 0:
-            return incumbent, None
+            return best, None
         return best, self._plan(geometry, entries, batch, ints, best_label)
 
     def _plan(

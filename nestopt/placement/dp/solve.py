@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nestopt.placement.comm import Network
 from nestopt.placement.cost import StageCosts
@@ -14,11 +17,14 @@ from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, SearchStopped
+from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.evaluate import reported
 from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from nestopt.options import SolveOptions
     from nestopt.placement.cluster import Cluster
     from nestopt.placement.dp.cases import Case
@@ -26,12 +32,13 @@ if TYPE_CHECKING:
     from nestopt.placement.problem import PlacementInstance
     from nestopt.placement.workload import Workload
 
+    Floats = NDArray[np.float64]
+
 __all__ = ["Clock", "Outcome", "new_search", "search_structured", "solve"]
 
-_BEAMS = (2, 16)
+_BEAMS = (2, 8)
 _BEAM_CASES = 8
-_RELAXED_LABELS = 200_000
-_CLOSE = 1.0 - 1e-12
+_RELAXED_LABELS = 20_000
 # The search aims at a hair less than the gap allowed, so that rounding cannot exceed it.
 _HAIR = 1.0 - 1e-6
 
@@ -124,6 +131,8 @@ def search_structured(
         "cases": stats.cases,
         "scenarios": stats.scenarios,
         "searched": stats.searched,
+        "tables": stats.tables,
+        "boxes": stats.boxes,
         "labels": stats.labels,
     }
     return state
@@ -138,8 +147,7 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
         state.bound = state.general_bound = math.inf
         return
     keep = 1.0 - options.rel_gap * _HAIR
-    floors = {id(c): c.bound(alive // c.batch.replicas) for c in cases}
-    state.bound = state.general_bound = floors[id(cases[0])]
+    state.bound = state.general_bound = cases[0].bound(alive // cases[0].batch.replicas)
 
     def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
         value, plan = search.run(
@@ -150,35 +158,23 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
             if options.progress is not None:
                 options.progress(clock.seconds, value, state.bound, "dp")
 
-    for beam in _BEAMS:
-        for case in cases[:_BEAM_CASES]:
+    def probe(chosen: list[Case], beam: int) -> None:
+        for case in chosen:
             for s in case.scenarios(layouts, alive):
                 whole = s.layout == "inner" or s.window == alive // case.batch.replicas
                 if whole and s.floor < state.objective:
                     run(case, s.layout, s.window, beam)
-    general = math.inf
-    for case in cases:
-        floor = floors[id(case)]
-        if floor >= state.objective * _CLOSE:
-            break
-        try:
-            value, plan = search.run_relaxed(
-                case.grids, case.modes, case.batch, state.objective, label_limit=_RELAXED_LABELS
-            )
-            floors[id(case)] = value if plan is not None else state.objective
-        except SearchStopped as stopped:
-            # Too large to relax exactly: its first bound stays.
-            if stopped.limit != "memory":
-                raise
-        general = min(general, floors[id(case)])
-    state.general_bound = min(general, state.objective)
+
+    probe(cases[:_BEAM_CASES], _BEAMS[0])
+    floors = _relaxed_floors(search, state, cases)
     state.bound = state.general_bound
+    probe(sorted(floors, key=lambda c: float(floors[c][-1]))[: 3 * _BEAM_CASES], _BEAMS[1])
     scenarios = []
     for case in cases:
         rows = case.scenarios(layouts, alive)
-        if floors[id(case)] < state.objective * keep * _CLOSE:
-            rows = raised(search, case, rows)
-        scenarios += [(max(s.floor, floors[id(case)]), index, s) for index, s in enumerate(rows)]
+        if case in floors:
+            rows = raised(search, case, rows, floors[case], state.objective * keep * CLOSE)
+        scenarios += [(s.floor, index, s) for index, s in enumerate(rows)]
     scenarios.sort(key=lambda row: row[:2])
     search.stats.scenarios = len(scenarios)
     # Least value that a plan may have in the scenarios searched: with a gap allowed they were only
@@ -186,11 +182,45 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     hidden = math.inf
     for floor, _, scenario in scenarios:
         state.bound = min(floor, hidden, state.objective)
-        if floor >= state.objective * keep * _CLOSE:
+        if floor >= state.objective * keep * CLOSE:
             return
         hidden = min(hidden, max(floor, state.objective * keep))
         run(scenario.case, scenario.layout, scenario.window)
     state.bound = min(hidden, state.objective)
+
+
+def _relaxed_floors(search: Search, state: Outcome, cases: list[Case]) -> dict[Case, Floats]:
+    """Bounds of the cases by devices a replica; the least is the general bound."""
+    alive = len(search.line.devices)
+    floors: dict[Case, Floats] = {}
+    least: list[tuple[float, int]] = []
+    for index, case in enumerate(cases):
+        if case.bound(alive // case.batch.replicas) >= state.objective * CLOSE:
+            break
+        row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
+        floors[case] = row
+        heapq.heappush(least, (float(row[-1]), index))
+    general = state.objective
+    while least:
+        floor, index = heapq.heappop(least)
+        if floor >= general * CLOSE:
+            break
+        case = cases[index]
+        try:
+            value, plan = search.run_relaxed(
+                case.grids, case.modes, case.batch, state.objective, label_limit=_RELAXED_LABELS
+            )
+        except SearchStopped as stopped:
+            if stopped.limit != "memory":
+                raise
+            # Too large to relax exactly: the bound without labels stays.
+            general = min(general, floor)
+            break
+        exact = value if plan is not None else state.objective
+        floors[case] = np.maximum(floors[case], exact)
+        general = min(general, exact)
+    state.general_bound = min(general, state.objective)
+    return floors
 
 
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:

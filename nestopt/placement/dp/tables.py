@@ -1,15 +1,13 @@
-"""What a scenario fixes of the batch, and bounds on the stages that a partial pipeline lacks."""
+"""What a scenario fixes of the batch, and a first bound on whole pipelines."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from nestopt.placement.dp.entries import merge_spots
 from nestopt.placement.plan import in_flight
 
 if TYPE_CHECKING:
@@ -21,10 +19,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Batch", "Bounds", "Weights", "boundary_prices", "bounds"]
+__all__ = ["CLOSE", "Batch", "Weights", "boundary_prices", "floors"]
 
-BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""In-flight counts at which bounds are tabulated; others take the next smaller one."""
+CLOSE = 1.0 - 1e-12
+"""A bound at or above this share of the incumbent closes: rounding is not an improvement."""
 
 
 class Weights(NamedTuple):
@@ -64,49 +62,6 @@ class Batch(NamedTuple):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Bounds:
-    """Lower bounds on the stages in front of a partial pipeline.
-
-    Tables have a row for an ideal that those stages must cover and a column for the devices a
-    replica that they may use. With weights (a, b, c) of sum, largest time and largest
-    synchronisation, ``z = b t + c S`` of a stage:
-
-    - ``total``, ``largest``, ``sync``, ``joint``: least sum of t, and least maximum of t, S, z.
-    - ``fluid[h]``: least ``sum_q (a t_q + (1 - h) (w_q/u) z_q)`` with ``h`` = 0 and 1/2. The stages
-      use at most u devices, so the largest z is at least the sum of the ``(w_q/u) z_q``.
-
-    Attributes
-    ----------
-    bucket : int array (K + 1,)
-        Which table to use for a partial pipeline of ``k`` stages.
-    total, largest, sync, joint : tuples of float arrays (I, U + 1), one a bucket
-    fluid : tuple of float arrays (2, I, C), one a bucket
-    column : int array (U + 1,)
-        Column of `fluid` for ``u`` devices.
-    boundary : float array (widths, I)
-        Least price of the boundary behind each ideal for a stage of each width.
-    """
-
-    bucket: Ints
-    total: tuple[Floats, ...]
-    largest: tuple[Floats, ...]
-    sync: tuple[Floats, ...]
-    joint: tuple[Floats, ...]
-    fluid: tuple[Floats, ...]
-    column: Ints
-    boundary: Floats
-
-    def floor(self, weights: Weights) -> Floats:
-        """Bound on a whole pipeline by devices a replica, (U + 1,)."""
-        total, largest = self.total[0][-1], self.largest[0][-1]
-        fits = np.isfinite(total)
-        value = np.full(len(total), math.inf)
-        parts = weights.largest * largest[fits] + weights.sync * self.sync[0][-1, fits]
-        value[fits] = weights.total * total[fits] + np.maximum(parts, self.joint[0][-1, fits])
-        return np.maximum(value, self.fluid[0][0, -1, self.column])
-
-
 @njit(cache=True, nogil=True)
 def _least(
     start: Ints,
@@ -115,20 +70,19 @@ def _least(
     holds: Floats,
     grids: int,
     rows: int,
-    levels: Floats,
+    held: float,
     largest: float,
     weight: float,
 ) -> Floats:
-    best = np.full((len(levels), 3, grids, rows), np.inf)
+    best = np.full((3, grids, rows), np.inf)
     for g in range(grids):
         for r in range(rows):
             for e in range(start[g * rows + r], start[g * rows + r + 1]):
-                joint = largest * seconds[e] + weight * sync[e]
-                for k in range(len(levels)):
-                    if holds[e] >= levels[k]:
-                        best[k, 0, g, r] = min(best[k, 0, g, r], seconds[e])
-                        best[k, 1, g, r] = min(best[k, 1, g, r], sync[e])
-                        best[k, 2, g, r] = min(best[k, 2, g, r], joint)
+                if holds[e] >= held:
+                    joint = largest * seconds[e] + weight * sync[e]
+                    best[0, g, r] = min(best[0, g, r], seconds[e])
+                    best[1, g, r] = min(best[1, g, r], sync[e])
+                    best[2, g, r] = min(best[2, g, r], joint)
     return best
 
 
@@ -166,7 +120,7 @@ def _fill(
         for u in range(1, units + 1):
             for table in range(4):
                 out[table, i, u] = min(out[table, i, u], out[table, i, u - 1])
-    return out
+    return out[:, -1]
 
 
 @njit(cache=True, nogil=True)
@@ -179,7 +133,7 @@ def _fluid(
     seconds: Floats,
     sync: Floats,
     holds: Floats,
-    level: float,
+    held: float,
     widths: Ints,
     units: Ints,
     rows: int,
@@ -189,36 +143,34 @@ def _fluid(
 ) -> Floats:
     ideals = len(start) - 1
     grids = len(widths)
-    out = np.full((2, ideals, len(units)), np.inf)
+    out = np.full((len(units), ideals), np.inf)
     cost = np.empty((grids, rows))
-    for half in range(2):
-        keep = 1.0 - 0.5 * half
-        for column in range(len(units)):
-            out[half, 0, column] = 0.0
-            for g in range(grids):
-                share = keep * widths[g] / units[column]
-                for r in range(rows):
-                    least = np.inf
-                    if widths[g] <= units[column]:
-                        for e in range(ent_start[g * rows + r], ent_start[g * rows + r + 1]):
-                            if holds[e] >= level:
-                                value = (w_total + share * w_largest) * seconds[e]
-                                value += share * w_sync * sync[e]
-                                least = min(least, value)
-                    cost[g, r] = least
-            for i in range(1, ideals):
+    for column in range(len(units)):
+        out[column, 0] = 0.0
+        for g in range(grids):
+            share = widths[g] / units[column]
+            for r in range(rows):
                 least = np.inf
-                for e in range(start[i], start[i + 1]):
-                    j = below[e]
-                    for g in range(grids):
-                        value = cost[g, block[e]]
-                        if value == np.inf:
-                            continue
-                        rate = w_total + keep * widths[g] / units[column] * w_largest
-                        value += rate * (boundary[g, i] + boundary[g, j])
-                        least = min(least, out[half, j, column] + value)
-                out[half, i, column] = least
-    return out
+                if widths[g] <= units[column]:
+                    for e in range(ent_start[g * rows + r], ent_start[g * rows + r + 1]):
+                        if holds[e] >= held:
+                            value = (w_total + share * w_largest) * seconds[e]
+                            value += share * w_sync * sync[e]
+                            least = min(least, value)
+                cost[g, r] = least
+        for i in range(1, ideals):
+            least = np.inf
+            for e in range(start[i], start[i + 1]):
+                j = below[e]
+                for g in range(grids):
+                    value = cost[g, block[e]]
+                    if value == np.inf:
+                        continue
+                    rate = w_total + widths[g] / units[column] * w_largest
+                    value += rate * (boundary[g, i] + boundary[g, j])
+                    least = min(least, out[column, j] + value)
+            out[column, i] = least
+    return out[:, -1]
 
 
 def _unit_columns(units: int) -> tuple[Ints, Ints]:
@@ -241,71 +193,41 @@ def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Fl
     return prices
 
 
-def bounds(
+def floors(
     lattice: StageLattice,
     entries: Entries,
-    spot_width: Ints,
     widths: Ints,
     units: int,
     boundary: Floats,
-    held: Floats,
+    held: float,
     weights: Weights,
-    *,
-    buckets: bool = True,
-) -> Bounds:
-    """Tabulate lower bounds for `units` devices a replica.
+) -> Floats:
+    """Bound on a whole pipeline by devices a replica, (units + 1,).
+
+    With weights (a, b, c) of sum, largest time and largest synchronisation, let ``z = b t + c S``
+    of a stage. One bound adds the least sum of t to the larger of the least maxima of t and S and
+    the least maximum of z. The other is the least ``sum_q (a t_q + (w_q/u) z_q)``: the stages use
+    at most u devices, so the largest z is at least the sum of the ``(w_q/u) z_q``.
 
     Parameters
     ----------
-    spot_width : int array (spots,)
-        Index of every spot's width.
+    entries : Entries
+        Of one spot for each width.
     widths : int array (widths,)
     boundary : float array (widths, I)
         Least price of a boundary behind each ideal (0 for the empty and the full one).
-    held : float array (K + 1,)
-        In-flight micro-batches of a stage with k stages from it to the last.
-    buckets : bool
-        Whether to tabulate several in-flight counts or only the smallest.
+    held : float
+        Least micro-batches in flight.
     """
     rows = len(lattice.blocks.cut_in)
-    grids = len(widths)
-    most = len(held) - 1
-    merged = merge_spots(entries, [np.flatnonzero(spot_width == w) for w in range(grids)], rows)
-    chosen = [k for k in BUCKETS if k <= most] if buckets else [1]
-    # Stages in front of a partial pipeline of k stages hold at least held[k + 1] micro-batches.
-    kept: list[int] = []
-    for k in chosen:
-        if not kept or held[k] > held[kept[-1]]:
-            kept.append(k)
-    levels = np.array([held[k] for k in kept])
-    best = _least(
-        merged.start, merged.seconds, merged.sync, merged.holds, grids, rows, levels,
-        weights.largest, weights.sync,
-    )  # fmt: skip
-    counts, column = _unit_columns(max(1, units))
-    tables: list[tuple[Floats, Floats]] = []
     graph = (lattice.start, lattice.below, lattice.block, boundary)
-    for k in range(len(levels)):
-        if k and (best[k] == best[k - 1]).all():
-            tables.append(tables[-1])
-            continue
-        exact = _fill(*graph, best[k], widths, units, weights.largest)
-        fluid = _fluid(
-            *graph, merged.start, merged.seconds, merged.sync, merged.holds, levels[k], widths,
-            counts, rows, *weights,
-        )  # fmt: skip
-        tables.append((exact, fluid))
-    bucket = np.zeros(most + 1, dtype=np.int64)
-    for k in range(most + 1):
-        bucket[k] = max(i for i, first in enumerate(kept) if first <= max(1, k + 1))
-    exact_tables = [t[0] for t in tables]
-    return Bounds(
-        bucket,
-        tuple(t[0] for t in exact_tables),
-        tuple(t[1] for t in exact_tables),
-        tuple(t[2] for t in exact_tables),
-        tuple(t[3] for t in exact_tables),
-        tuple(t[1] for t in tables),
-        np.minimum(column, len(counts) - 1)[: units + 1],
-        boundary,
-    )
+    prices = (entries.start, entries.seconds, entries.sync, entries.holds)
+    best = _least(*prices, len(widths), rows, held, weights.largest, weights.sync)
+    total, largest, sync, joint = _fill(*graph, best, widths, units, weights.largest)
+    counts, column = _unit_columns(max(1, units))
+    fluid = _fluid(*graph, *prices, held, widths, counts, rows, *weights)
+    fits = np.isfinite(total)
+    value = np.full(units + 1, math.inf)
+    parts = weights.largest * largest[fits] + weights.sync * sync[fits]
+    value[fits] = weights.total * total[fits] + np.maximum(parts, joint[fits])
+    return np.maximum(value, fluid[np.minimum(column, len(counts) - 1)[: units + 1]])
