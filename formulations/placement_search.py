@@ -170,7 +170,11 @@ class _Run:
         relaxed: dict[tuple[int, int, int], float] = {}
         try:
             tool = new_search(
-                self.data.workload, self.data.cluster, self.settings, self.data.objective, clock
+                self.data.workload,
+                self.data.cluster,
+                self.settings,
+                self.data.objective,
+                clock.check,
             )
             for case in all_cases(tool):
                 value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)

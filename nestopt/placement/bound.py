@@ -71,10 +71,10 @@ def relaxed_bound(
     clock = Clock(options.time_limit)
     value, pipeline, complete = math.inf, None, True
     if len(cluster.alive):
-        search = new_search(workload, cluster, settings, options.objective, clock)
         alive = len(cluster.alive)
         floor = -math.inf
         try:
+            search = new_search(workload, cluster, settings, options.objective, clock.check)
             for case in all_cases(search):
                 floor = case.bound(alive // case.batch.replicas)
                 if floor >= value:

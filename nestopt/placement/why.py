@@ -23,11 +23,21 @@ __all__ = ["explain"]
 _PLENTY = 1e30
 
 
-def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tuple[str, ...]:
+def explain(
+    workload: Workload,
+    cluster: Cluster,
+    settings: SpaceSettings,
+    stop: Callable[[], None] = lambda: None,
+) -> tuple[str, ...]:
     """The constraints that no plan of the space satisfies, in words.
 
     Names the operator that needs most, the largest device, and the least memory that would do,
     where memory binds; else the divisibility or the devices that bind.
+
+    Parameters
+    ----------
+    stop : callable
+        Called often; raises when a limit is reached.
     """
     alive = cluster.alive
     if not len(alive):
@@ -45,7 +55,7 @@ def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tu
     types = sorted({int(i) for i in cluster.type_of[alive]})
     largest = max((cluster.types[i] for i in types), key=lambda t: t.usable)
     device = int(alive[np.flatnonzero(cluster.type_of[alive] == cluster.types.index(largest))[0]])
-    need = _least_needs(workload, costs, settings, len(alive))
+    need = _least_needs(workload, costs, settings, len(alive), stop)
     worst = int(np.argmax(need))
     name = _first_of_kind(workload, costs, worst)
     if math.isinf(need[worst]):
@@ -58,7 +68,7 @@ def explain(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> tu
         )
     usable = max(0.0, largest.usable)
     has = f"the largest, device {device} ({largest.name}), has {format_bytes(usable)} usable"
-    fits = _fits(workload, cluster, settings)
+    fits = _fits(workload, cluster, settings, stop)
     if not fits(_PLENTY):
         return (_never_fits(workload, settings, len(alive)),)
     if need[worst] <= usable and fits(usable):
@@ -120,7 +130,11 @@ def _not_splittable(
 
 
 def _least_needs(
-    workload: Workload, costs: StageCosts, settings: SpaceSettings, devices: int
+    workload: Workload,
+    costs: StageCosts,
+    settings: SpaceSettings,
+    devices: int,
+    stop: Callable[[], None],
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Bytes a device needs at least for one operator of each kind, alone, cuts left out."""
     kinds = len(costs.kinds)
@@ -133,6 +147,7 @@ def _least_needs(
         )
         allowed = costs.allowed(grid)
         for d, b in settings.batches(workload, devices // grid.width):
+            stop()
             if b % grid.sample_parts:
                 continue
             memory = costs.memory(alone, grid, modes, b, d)
@@ -141,13 +156,15 @@ def _least_needs(
     return least
 
 
-def _fits(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Callable[[float], bool]:
+def _fits(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
+) -> Callable[[float], bool]:
     """Whether the position-free relaxation finds a pipeline when the largest device has `usable`.
 
     All devices are scaled alike.
     """
     from nestopt.placement.dp.cases import all_cases
-    from nestopt.placement.dp.solve import Clock, new_search
+    from nestopt.placement.dp.solve import new_search
 
     types = [cluster.types[i] for i in sorted(set(cluster.type_of[cluster.alive].tolist()))]
     most = max(t.usable for t in types)
@@ -158,8 +175,7 @@ def _fits(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Call
             replace(t, memory=usable * (max(0.0, t.usable / most) if most > 0 else 1), reserve=0.0)
             for t in cluster.types
         ]
-        clock = Clock(math.inf)
-        search = new_search(workload, cluster.with_types(scaled), lean, "bottleneck", clock)
+        search = new_search(workload, cluster.with_types(scaled), lean, "bottleneck", stop)
         cases = all_cases(search)
         # A beam finds a loose pipeline at once; only without one is an exact search needed.
         return any(

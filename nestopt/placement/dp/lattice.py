@@ -12,6 +12,8 @@ from nestopt.placement.cost import Blocks
 from nestopt.placement.ideals import enumerate_ideals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from nestopt.placement.cost import StageCosts
@@ -87,8 +89,57 @@ def _holds_both(
     return both
 
 
-def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) -> StageLattice:
+class _Names:
+    """Many signatures, of which few are distinct: numbered a part at a time."""
+
+    _PART = 1 << 20
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[np.uint64]] = []
+        self._waiting = self._done = 0
+        self._distinct: list[NDArray[np.uint64]] = []
+        self._first: list[Ints] = []
+        self._number: list[NDArray[np.int32]] = []
+
+    def add(self, signatures: NDArray[np.uint64]) -> None:
+        """More signatures, behind all others."""
+        self._rows.append(signatures)
+        self._waiting += len(signatures)
+        if self._waiting >= self._PART:
+            self._close()
+
+    def _close(self) -> None:
+        rows = np.concatenate([np.zeros(0, dtype=np.uint64), *self._rows])
+        distinct, first, number = np.unique(rows, return_index=True, return_inverse=True)
+        self._distinct.append(distinct)
+        self._first.append(self._done + first)
+        self._number.append(number.astype(np.int32))
+        self._done += len(rows)
+        self._rows, self._waiting = [], 0
+
+    def numbered(self, stop: Callable[[], None]) -> tuple[Ints, NDArray[np.int32]]:
+        """Where each distinct signature is first, in ascending order, and every one's number."""
+        self._close()
+        known, part = np.unique(np.concatenate(self._distinct), return_index=True)
+        parts = []
+        for distinct, number in zip(self._distinct, self._number, strict=True):
+            stop()
+            parts.append(np.searchsorted(known, distinct).astype(np.int32)[number])
+        return np.concatenate(self._first)[part], np.concatenate(parts)
+
+
+def build_lattice(
+    workload: Workload,
+    costs: StageCosts,
+    stop: Callable[[], None] = lambda: None,
+    limit: int = 20_000,
+) -> StageLattice:
     """All ideals of the workload's graph and all pairs of nested ones.
+
+    Parameters
+    ----------
+    stop : callable
+        Called often; raises when a limit is reached.
 
     Raises
     ------
@@ -108,10 +159,12 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
     key = np.random.default_rng(0).integers(1, 2**62, size=len(costs.kinds) + 1, dtype=np.uint64)
     _, cut_id = np.unique(cut, return_inverse=True)
     start = np.zeros(len(lattice) + 1, dtype=np.int64)
-    below_rows, hash_rows = [], []
+    below_rows = []
+    names = _Names()
     packed = lattice.masks
     sums = totals.astype(np.uint64) @ key[:-1]
     for ideal in range(len(lattice)):
+        stop()
         if workload.is_chain:
             smaller = np.arange(ideal - 1, -1, -1)
         else:
@@ -125,13 +178,14 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
         signature = sums[ideal] - sums[smaller] + both.astype(np.uint64) * key[-1]
         signature = signature * np.uint64(0x9E3779B97F4A7C15) + cut_id[smaller].astype(np.uint64)
         signature = signature * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(cut_id[ideal])
-        hash_rows.append(signature)
+        names.add(signature)
     below: NDArray[np.int32] = np.concatenate(below_rows)
-    _, first, block = np.unique(np.concatenate(hash_rows), return_index=True, return_inverse=True)
+    first, block = names.numbered(stop)
     owner = np.repeat(np.arange(len(lattice)), np.diff(start))
     upper, lower = owner[first], below[first]
     counts = totals[upper] - totals[lower]
     for ideal in range(len(lattice)):
+        stop()
         rows = slice(start[ideal], start[ideal + 1])
         same = totals[ideal] - totals[below[rows]] == counts[block[rows]]
         if not same.all():
@@ -140,4 +194,4 @@ def build_lattice(workload: Workload, costs: StageCosts, limit: int = 20_000) ->
     if tied is not None:
         shared = np.where(_holds_both(members, tied, lower, upper), tied.params, 0.0)
     blocks = Blocks(counts, cut[lower], cut[upper], shared)
-    return StageLattice(members, cut, start, below, block.astype(np.int32), blocks)
+    return StageLattice(members, cut, start, below, block, blocks)

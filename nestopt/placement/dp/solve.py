@@ -16,13 +16,15 @@ from nestopt.placement.dp.cases import all_cases, raised
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
-from nestopt.placement.dp.search import Search, SearchStopped
+from nestopt.placement.dp.search import Search, SearchStopped, Stats
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.evaluate import reported
 from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from nestopt.options import SolveOptions
@@ -86,19 +88,23 @@ class Clock:
 
 
 def new_search(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, objective: str, clock: Clock
+    workload: Workload,
+    cluster: Cluster,
+    settings: SpaceSettings,
+    objective: str,
+    stop: Callable[[], None],
 ) -> Search:
-    """The search of an instance, nothing searched yet."""
+    """The search of an instance, nothing searched yet; `stop` raises when a limit is reached."""
     network = Network.of(cluster)
     costs = StageCosts(workload)
     return Search(
         costs,
-        build_lattice(workload, costs),
+        build_lattice(workload, costs, stop),
         Line.of(cluster, network),
         Best.of(cluster, network),
         settings,
         objective,
-        clock.check,
+        stop,
     )
 
 
@@ -116,8 +122,10 @@ def search_structured(
     if not len(cluster.alive):
         state.bound = state.general_bound = math.inf
         return state
-    search = new_search(workload, cluster, settings, options.objective, clock)
+    stats = Stats()
     try:
+        search = new_search(workload, cluster, settings, options.objective, clock.check)
+        stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
         state.limit = stopped.limit
@@ -126,7 +134,6 @@ def search_structured(
     # A relaxed optimum is a lower bound, but its last digits are its own.
     state.bound = min(state.bound, state.objective)
     state.general_bound = min(state.general_bound, state.bound)
-    stats = search.stats
     state.stats = {
         "cases": stats.cases,
         "scenarios": stats.scenarios,
@@ -230,7 +237,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     finished. With ``--space general`` the plan is the same, but the bound is the one that holds
     for the general space; that one is also in ``stats["general_bound"]``.
     """
-    began = time.perf_counter()
+    clock = Clock(options.time_limit)
     workload, cluster = instance.workload, instance.cluster
     settings = SpaceSettings.parse(options.set)
     found = search_structured(workload, cluster, settings, options)
@@ -255,10 +262,8 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         # Without a structured plan there may still be a general one.
         termination = Termination(Reason.NO_SOLUTION, Limit(found.limit or "iterations"))
     else:
-        from nestopt.placement.why import explain
-
         termination = Termination(Reason.INFEASIBLE)
-        because = explain(workload, cluster, settings)
+        because = _explained(workload, cluster, settings, clock)
         bound = math.inf
     return Result(
         problem="placement",
@@ -267,7 +272,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         termination=termination,
         objective=objective,
         bound=bound,
-        seconds=time.perf_counter() - began,
+        seconds=clock.seconds,
         seed=options.seed,
         threads=1,
         solution=solution,
@@ -285,6 +290,20 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
             **{k: v for k, v in options.set.items() if k not in ("batch", "model")},
         },
     )
+
+
+def _explained(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, clock: Clock
+) -> tuple[str, ...]:
+    from nestopt.placement.why import explain
+
+    try:
+        return explain(workload, cluster, settings, clock.check)
+    except (SearchStopped, KeyboardInterrupt):
+        return (
+            "space: the search was exhausted without a plan, but ended before it could name the "
+            "constraint that binds",
+        )
 
 
 def _json_number(value: float) -> float | None:
