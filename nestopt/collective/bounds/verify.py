@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.bounds._verify_common import NEVER, distances, require
-from nestopt.collective.bounds._verify_delivery import verify_delivery
+from nestopt.collective.bounds.verify_delivery import verify_delivery
+from nestopt.collective.bounds.verify_distances import NEVER, distances, require
 from nestopt.errors import CheckError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.bounds._verify_common import NEVER, distances, require
+from nestopt.collective.bounds.verify_distances import NEVER, distances, require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
