@@ -175,7 +175,8 @@ def compare_prices(
     plans = random_plans(rng, tiny, 2)
     for plan, cost in plans:
         scenario = ScenarioData(data, Scenario(plan.replicas, plan.microbatch))
-        model = model_class(scenario, cost, symmetry=False)
+        # the cutoff makes CP-SAT's unit small enough, and its capacities must admit the plan
+        model = model_class(scenario, cost, 1.01 * cost, symmetry=False)
         values = choices(model, plan)
         assert values is not None
         fix(model, values)
