@@ -62,12 +62,13 @@ class StageLattice:
         return tuple(int(i) for i in np.flatnonzero(inside))
 
 
-def _cuts(workload: Workload, members: NDArray[np.bool_]) -> Floats:
+def _cuts(workload: Workload, members: NDArray[np.bool_], stop: Callable[[], None]) -> Floats:
     by_source: dict[int, dict[float, list[int]]] = {}
     for edge in workload.edges:
         by_source.setdefault(edge.source, {}).setdefault(edge.bytes, []).append(edge.target)
     cut = np.zeros(len(members))
     for source in sorted(by_source):
+        stop()
         largest = np.zeros(len(members))
         for size, targets in by_source[source].items():
             outside = ~members[:, targets].all(axis=1)
@@ -151,7 +152,8 @@ def build_lattice(
     members = np.unpackbits(
         lattice.masks.view(np.uint8).reshape(len(lattice), -1), axis=1, bitorder="little"
     )[:, :count].astype(bool)
-    cut = _cuts(workload, members)
+    stop()
+    cut = _cuts(workload, members, stop)
     totals = np.stack(
         [members[:, costs.kind_of == k].sum(axis=1) for k in range(len(costs.kinds))], axis=1
     )
