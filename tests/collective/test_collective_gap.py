@@ -96,7 +96,8 @@ class Gaps:
         )
 
 
-def gaps(count: int, seed: int) -> Gaps:
+def gaps(count: int, seed: int, *, confirm: bool = False) -> Gaps:
+    """Of `count` random networks; `confirm`: also of those that the bound decides."""
     rng = np.random.default_rng(seed)
     found, closed, undecided = [], 0, 0
     for _ in range(count):
@@ -107,7 +108,7 @@ def gaps(count: int, seed: int) -> Gaps:
         problem = instance(topology, chunk_size=size, latency=latency)
         result = verified(problem)
         objective = int(result.objective)
-        if result.gap == 0:
+        if result.gap == 0 and not confirm:
             closed += 1
             found.append(0.0)
             continue
@@ -136,7 +137,7 @@ def blocks() -> Iterator[list[Gaps]]:
 
 
 def test_gap_to_optimum_on_random_uneven_networks() -> None:
-    found = gaps(40, seed=11).values
+    found = gaps(40, seed=11, confirm=True).values
     assert found.mean() <= MEAN_GAP
     assert found.max() <= WORST_GAP
 
