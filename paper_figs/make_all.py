@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         from nestopt.errors import NestoptError
     except ModuleNotFoundError as error:
-        print(f"{error}: pip install 'nestopt[studies]'", file=sys.stderr)
+        print(f"{error}: pip install 'nestopt[plot]'", file=sys.stderr)
         return 1
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=Path, default=HERE / "records")

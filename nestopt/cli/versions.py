@@ -7,7 +7,7 @@ from nestopt.cli.parameters import JsonOption
 __all__ = ["show_versions"]
 
 SCHEMA = "nestopt.versions/1"
-_MORE = ("pydantic", "typer", "rich", "matplotlib", "pandas", "distributed")
+_MORE = ("pydantic", "typer", "rich", "matplotlib", "distributed")
 
 
 def show_versions(json: JsonOption = False) -> None:

@@ -86,7 +86,7 @@ def style() -> AbstractContextManager[None]:
     try:
         import matplotlib as mpl
     except ModuleNotFoundError as error:
-        raise NestoptError("pictures need matplotlib: pip install 'nestopt[studies]'") from error
+        raise NestoptError("pictures need matplotlib: pip install 'nestopt[plot]'") from error
     return _context(mpl)
 
 

@@ -4,32 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from tiny_study import TINY
 
 HERE = Path(__file__).parent
-FIXED = """
-name = "tiny"
-time_limit = "30 s"
-
-[[instances]]
-collective = "all-gather"
-topology = "mesh2d:{shape}"
-heterogeneity = "log-uniform:0.5,2"
-grid.shape = ["2x2"]
-seeds = 2
-
-[[methods]]
-method = "greedy"
-
-[[methods]]
-method = "ring"
-"""
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     """The specification of a study of four short cells."""
     path = tmp_path / "tiny.toml"
-    path.write_text(FIXED, encoding="utf-8")
+    path.write_text(TINY, encoding="utf-8")
     return path
 
 

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tiny_study import TINY
 
 from nestopt.study import execute
 from nestopt.study.cells import Cell, plan_study
@@ -79,10 +80,8 @@ def runner() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The records of the tiny study."""
-    from conftest import FIXED
-
     place = tmp_path_factory.mktemp("undisturbed")
-    (place / "tiny.toml").write_text(FIXED, encoding="utf-8")
+    (place / "tiny.toml").write_text(TINY, encoding="utf-8")
     run_study(create(place / "tiny.toml", place / "out"), place / "out", jobs=2)
     return _canonical(place / "out")
 
