@@ -1,7 +1,8 @@
 """One scenario: the exact search over stages, configurations and places.
 
 A scenario fixes replicas, micro-batch, layout and window (and the number of stages where the
-schedule needs it); the label search does the rest.
+schedule needs it). It is cut into boxes, and those that their bounds leave open are searched with
+labels.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class SearchStopped(Exception):
 
 @dataclass(slots=True)
 class Stats:
-    """Counts of a run: cases and scenarios known, those searched, labels made."""
+    """Counts of a run.
+
+    Cases and scenarios known, scenarios whose boxes were searched with labels, tables of sums made,
+    boxes so searched, and their labels.
+    """
 
     cases: int = 0
     scenarios: int = 0
@@ -136,6 +141,8 @@ class Search:
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
         geometry = place_stages(self.line, grids, layout, batch.replicas, window)
+        if not geometry.spots:
+            return incumbent, None
         entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
         return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
 

@@ -113,9 +113,11 @@ def search_structured(
 ) -> Outcome:
     """Search the structured space exactly.
 
-    First a beam over the most promising cases gives an incumbent. Then every case whose
-    position-free bound is below it is relaxed exactly, which bounds the general space and closes
-    most cases; what is left is searched on real places, in the order of the bounds.
+    First a beam over the most promising cases gives an incumbent. Then every case whose first
+    bound is below it is relaxed to pipelines without places, which bounds the general space and
+    closes most cases; those of the least bounds are relaxed exactly. What is left is searched on
+    real places, in the order of the bounds: its boxes (`boxes`), and in those that their bounds
+    leave open, its labels (`kernel`).
     """
     clock = Clock(options.time_limit)
     state = Outcome(math.inf, None, -math.inf, -math.inf, None, {})
