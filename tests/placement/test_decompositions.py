@@ -15,6 +15,7 @@ from nestopt.fourd.decomposition import Batch, layer_collectives
 from nestopt.fourd.decomposition import Grid as Decomposition
 from nestopt.fourd.network import block, embedding, head
 from nestopt.options import SolveOptions
+from nestopt.placement.baselines import solve_grid, solve_megatron
 from nestopt.placement.check import check_result
 from nestopt.placement.dp.solve import solve
 from nestopt.placement.plan import Plan, Stage, StageConfig
@@ -184,3 +185,15 @@ def test_a_real_model_gains_from_decompositions():
     assert every < one
     tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution["stages"]}
     assert any(x * z > 1 for x, _, z in tensors)
+
+
+def test_the_manual_recipe_stays_one_dimensional():
+    instance = PlacementInstance(
+        named("workload", "gpt3-1.7b,batch=32,layers=4"), named("cluster", "tree:4x2")
+    )
+    options = SolveOptions(set={"decomposition": "4d", "tensor": "4", "replicas": "1"})
+    for result in (solve_megatron(instance, options), solve_grid(instance, options)):
+        check_result(result)
+        configs = [stage["config"] for stage in result.solution["stages"]]
+        recipe = result.method == "megatron"
+        assert all(c["tensor"] == [1, 4, 1] and not c["overlap"] for c in configs) == recipe
