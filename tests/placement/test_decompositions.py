@@ -15,7 +15,7 @@ from nestopt.fourd.decomposition import Batch, layer_collectives
 from nestopt.fourd.decomposition import Grid as Decomposition
 from nestopt.fourd.network import block, embedding, head
 from nestopt.options import SolveOptions
-from nestopt.placement.baselines import solve_grid, solve_megatron
+from nestopt.placement.baselines.uniform import solve_grid, solve_megatron
 from nestopt.placement.check import check_result
 from nestopt.placement.dp.solve import solve
 from nestopt.placement.plan import Plan, Stage, StageConfig
