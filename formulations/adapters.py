@@ -314,8 +314,10 @@ def solve_cpsat(
         return Outcome(Termination(Reason.INFEASIBLE), None, math.inf, None, seconds, "", stats)
     has_objective = model.has_objective()
     bound = float(response.best_objective_bound) if has_objective else 0.0
+    # CP-SAT stops somewhat before its limits
     out_of_time = (
-        seconds >= 0.95 * time_limit or response.deterministic_time >= 0.95 * deterministic_time
+        seconds >= min(0.95 * time_limit, time_limit - 1.0)
+        or response.deterministic_time >= 0.95 * deterministic_time
     )
     limit = Limit.TIME if out_of_time else Limit.INTERRUPTED
     if status == cp_model.UNKNOWN:
