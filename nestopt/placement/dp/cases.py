@@ -11,7 +11,7 @@ import numpy as np
 from nestopt.integers import divisors
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import Batch, Weights, boundary_prices, floors
+from nestopt.placement.dp.tables import CLOSE, Batch, Weights, boundary_prices, floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ def raised(
         # The outermost level has no uplink to cross, so it never counts.
         short = np.append(search.best.most[:-1] <= scenario.window, False)
         apart = int(np.argmin(short))
-        if scenario.layout == "outer" and apart > 0 and scenario.floor < goal:
+        if scenario.layout == "outer" and apart > 0 and scenario.floor < goal * CLOSE:
             if apart not in known:
                 known[apart] = search.relaxed_floor(case.grids, case.modes, case.batch, goal, apart)
             scenario = at(apart, scenario)

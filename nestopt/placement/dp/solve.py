@@ -182,7 +182,7 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     for case in cases:
         rows = case.scenarios(layouts, alive)
         if case in floors:
-            rows = raised(search, case, rows, floors[case], state.objective * keep * CLOSE)
+            rows = raised(search, case, rows, floors[case], state.objective * keep)
         scenarios += [(s.floor, index, s) for index, s in enumerate(rows)]
     scenarios.sort(key=lambda row: row[:2])
     search.stats.scenarios = len(scenarios)
