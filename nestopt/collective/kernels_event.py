@@ -32,6 +32,12 @@ def next_random(state: Any) -> Any:
     return np.int64(x >> np.uint64(33))
 
 
+@njit(cache=True, nogil=True, inline="always")
+def uniform(state: Any) -> float:
+    """A number from 0 up to 1."""
+    return next_random(state) / 2147483648.0
+
+
 @njit(cache=True, nogil=True)
 def random_state(seed: int) -> Any:
     """The state of the generator (uint64[1]) that a seed starts."""
@@ -275,7 +281,7 @@ def match_events(
                 seen += 1
                 score = weight_rare * holders[c]
                 if weight_random != 0.0:
-                    score += weight_random * (next_random(state) / 2147483648.0)
+                    score += weight_random * uniform(state)
                 if weight_far != 0.0:
                     far = 0.0
                     for w in range(nodes):

@@ -21,6 +21,7 @@ from nestopt.collective.kernels_event import (
     heap_push,
     next_random,
     random_state,
+    uniform,
 )
 
 __all__ = ["search_orders"]
@@ -194,11 +195,6 @@ def _collect(
     return last, sends
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _uniform(state: Any) -> float:
-    return next_random(state) / 2147483648.0
-
-
 @njit(cache=True, nogil=True)
 def search_orders(
     into_ptr: Any,
@@ -297,21 +293,21 @@ def search_orders(
                             at[c] = v
                     elif kind == 5:
                         # the whole chunk is summed up earlier or later
-                        change = size * (_uniform(state) - 0.5)
+                        change = size * (uniform(state) - 0.5)
                         for v in range(nodes):
                             trial_back[v, c] += change
                     else:
-                        trial_back[next_random(state) % nodes, c] = size * _uniform(state)
+                        trial_back[next_random(state) % nodes, c] = size * uniform(state)
                     continue
                 if kind % 4 == 0:
-                    trial[d // chunks, c] = size * _uniform(state)
+                    trial[d // chunks, c] = size * uniform(state)
                     continue
                 while kind % 4 == 1 and kept_via[d // chunks, c] >= 0:
                     # not the delivery itself but one that it waits for
                     d = hop_src[kept_via[d // chunks, c]] * chunks + c
                     if next_random(state) & 1:
                         break
-                trial[d // chunks, c] *= _uniform(state)
+                trial[d // chunks, c] *= uniform(state)
         count[:] = 0
         arrival[:] = INFINITE
         via[:] = -1

@@ -16,14 +16,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import INFINITE, next_random, random_state
+from nestopt.collective.kernels_event import INFINITE, next_random, random_state, uniform
 
 __all__ = ["decode", "search"]
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _uniform(state: Any) -> float:
-    return next_random(state) / 2147483648.0
 
 
 @njit(cache=True, nogil=True)
@@ -154,31 +149,31 @@ def search(
     for step in range(rounds):
         fresh = step * 3 < rounds
         if fresh:
-            common = 0.0 if step % 4 == 0 else _uniform(state)
-            spread = 0.0 if step % 2 == 0 else 0.5 * _uniform(state)
-            scale = unit * (0.01 + 0.5 * _uniform(state) * (step % 3))
-            rare = unit * (0.0 if step % 5 == 4 else _uniform(state))
+            common = 0.0 if step % 4 == 0 else uniform(state)
+            spread = 0.0 if step % 2 == 0 else 0.5 * uniform(state)
+            scale = unit * (0.01 + 0.5 * uniform(state) * (step % 3))
+            rare = unit * (0.0 if step % 5 == 4 else uniform(state))
             for e in range(links):
-                eager[e] = common + spread * (_uniform(state) - 0.5)
+                eager[e] = common + spread * (uniform(state) - 0.5)
                 for c in range(chunks):
-                    bias[e, c] = scale * _uniform(state)
+                    bias[e, c] = scale * uniform(state)
         else:
             eager[:], bias[:], rare = kept_eager, kept_bias, kept_rare
             kind = next_random(state) % 8
             if kind == 0:
-                rare = max(0.0, rare + unit * (_uniform(state) - 0.5))
+                rare = max(0.0, rare + unit * (uniform(state) - 0.5))
             if kind <= 2:
                 e = next_random(state) % links
-                eager[e] += _uniform(state) - 0.5
+                eager[e] += uniform(state) - 0.5
             for _ in range(1 + next_random(state) % 4):
                 e, c = next_random(state) % links, next_random(state) % chunks
-                bias[e, c] += 2.0 * unit * (_uniform(state) - 0.5)
+                bias[e, c] += 2.0 * unit * (uniform(state) - 0.5)
             if kind >= 4 and kept_late > 0:
                 # favour a chunk that came too late, where it came and one hop before
                 i = late[next_random(state) % kept_late]
                 c = kept_chunk[i]
                 for v in (dst[kept_link[i]], src[kept_link[i]]):
-                    favour = unit * _uniform(state)
+                    favour = unit * uniform(state)
                     for at in range(near_ptr[v], near_ptr[v + 1]):
                         if dst[near[at]] == v:
                             bias[near[at], c] -= favour

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.bounds.verify_distances import NEVER, distances, require
+from nestopt.collective.bounds.verify_distances import (
+    NEVER,
+    distances,
+    from_nearest,
+    links_out,
+    require,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,22 +78,6 @@ def _from_nearest(
     backward: bool,
 ) -> list[int]:
     """Distance of every node from the nearest source on paths that do not pass a node."""
-    topology = instance.topology
-    tails, heads = topology.src.tolist(), topology.dst.tolist()
-    if backward:
-        tails, heads = heads, tails
-    adjacent: list[list[tuple[int, int]]] = [[] for _ in range(topology.num_nodes)]
-    for u, w, d in zip(tails, heads, length.tolist()):
-        adjacent[u].append((w, d))
+    adjacent = links_out(instance, length, backward=backward)
     adjacent[closed] = []
-    distance = [NEVER] * topology.num_nodes
-    heap = [(0, v) for v in sources]
-    while heap:
-        d, u = heapq.heappop(heap)
-        if distance[u] != NEVER:
-            continue
-        distance[u] = d
-        for w, extra in adjacent[u]:
-            if distance[w] == NEVER:
-                heapq.heappush(heap, (d + extra, w))
-    return distance
+    return from_nearest(adjacent, sources)

@@ -10,11 +10,13 @@ import numpy as np
 from nestopt.errors import CheckError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from nestopt.collective.problem import CollectiveInstance
 
-__all__ = ["NEVER", "distances", "require"]
+__all__ = ["NEVER", "distances", "from_nearest", "links_out", "require"]
 
 NEVER = -1
 _EXACT = 2**53
@@ -49,11 +51,33 @@ def distances(
         matrix = coo_matrix((length[keep].astype(float), (tails[keep], heads[keep])), shape=shape)
         found = dijkstra(matrix.tocsr(), indices=start)
         return [int(d) if np.isfinite(d) else NEVER for d in found]
-    adjacent: list[list[tuple[int, int]]] = [[] for _ in range(topology.num_nodes)]
+    return from_nearest(links_out(instance, length, backward=backward), [start])
+
+
+def links_out(
+    instance: CollectiveInstance, length: NDArray[np.int64], *, backward: bool
+) -> list[list[tuple[int, int]]]:
+    """Heads and lengths of the links out of (backward: tails, into) every node."""
+    topology = instance.topology
+    tails, heads = topology.src, topology.dst
+    if backward:
+        tails, heads = heads, tails
+    links: list[list[tuple[int, int]]] = [[] for _ in range(topology.num_nodes)]
     for u, w, d in zip(tails.tolist(), heads.tolist(), length.tolist()):
-        adjacent[u].append((w, d))
-    distance = [NEVER] * topology.num_nodes
-    heap = [(0, start)]
+        links[u].append((w, d))
+    return links
+
+
+def from_nearest(adjacent: list[list[tuple[int, int]]], sources: Iterable[int]) -> list[int]:
+    """Distance of every node from the nearest source; `NEVER` if there is no path.
+
+    Parameters
+    ----------
+    adjacent : list of list of (int, int)
+        Heads and lengths of the links out of every node.
+    """
+    distance = [NEVER] * len(adjacent)
+    heap = [(0, v) for v in sources]
     while heap:
         d, u = heapq.heappop(heap)
         if distance[u] != NEVER:
