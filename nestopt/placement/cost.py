@@ -60,6 +60,11 @@ class Blocks:
     cut_out: Floats
     shared: Floats
 
+    def row(self, index: int) -> Blocks:
+        """One of them alone."""
+        at = slice(index, index + 1)
+        return Blocks(self.counts[at], self.cut_in[at], self.cut_out[at], self.shared[at])
+
 
 class _Compute(NamedTuple):
     """Seconds per micro-batch of one operator of each kind on a device type, each (K,).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,6 +79,8 @@ def evaluate(
     m = workload.global_batch // (d * b)
     seconds, sync, need, room = (np.zeros(stages) for _ in range(4))
     sides = []
+    # Many stages of a plan are alike but for their place in it.
+    known: dict[tuple[Any, ...], tuple[float, float, float, float]] = {}
     for q, stage in enumerate(plan.stages):
         config = stage.config
         grid, mode = grid_of(config), mode_of(config)
@@ -86,17 +88,24 @@ def evaluate(
         profiles = np.concatenate(
             [family_profiles(network, line, start, f) for f in families_of(devices, *grid)]
         )
-        types = [cluster.types[i] for i in np.unique(cluster.type_of[devices])]
-        rates = costs.rates(grid, [mode], b, d, profiles, types)[:, 0]
-        seconds[q] = blocks.counts[q] @ rates
-        one = type(blocks)(
-            blocks.counts[q : q + 1], blocks.cut_in[q : q + 1], blocks.cut_out[q : q + 1],
-            blocks.shared[q : q + 1],
+        present = np.unique(cluster.type_of[devices])
+        types = [cluster.types[i] for i in present]
+        one = blocks.row(q)
+        key = (
+            config, profiles.tobytes(), present.tobytes(), one.counts.tobytes(),
+            one.cut_in[0], one.cut_out[0], one.shared[0],
         )  # fmt: skip
-        sync[q] = costs.sync(one, grid, [mode], d, profiles, types)[0, 0]
-        memory = costs.memory(one, grid, [mode], b, d)
-        held = in_flight(plan.schedule, m, stages - q, stages, v)
-        need[q] = memory.fixed[0, 0] + held * memory.stored[0, 0]
+        if key not in known:
+            rates = costs.rates(grid, [mode], b, d, profiles, types)[:, 0]
+            memory = costs.memory(one, grid, [mode], b, d)
+            known[key] = (
+                float(one.counts[0] @ rates),
+                float(costs.sync(one, grid, [mode], d, profiles, types)[0, 0]),
+                float(memory.fixed[0, 0]),
+                float(memory.stored[0, 0]),
+            )
+        seconds[q], sync[q], fixed, stored = known[key]
+        need[q] = fixed + in_flight(plan.schedule, m, stages - q, stages, v) * stored
         room[q] = min(t.usable for t in types)
         sides.append(side_profiles(network, line, start, devices.ravel(), grid.width)[0])
     for q in range(stages - 1):

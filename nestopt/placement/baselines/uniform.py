@@ -10,7 +10,7 @@ from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
 from nestopt.placement.comm import PROFILE
 from nestopt.placement.cost import FAMILIES, Grid, Mode, config_of
-from nestopt.placement.plan import Plan, Stage
+from nestopt.placement.plan import Plan, Stage, in_flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,13 +101,16 @@ def _uniform(
                 continue
             most = min(len(begins), alive // (d * grid.width))
             m = judge.workload.global_batch // (d * b)
+            offered = modes(grid)
+            layers = [_layer_times(judge, grid, mode, b) for mode in offered]
             for stages in range(1, most + 1):
                 if full and stages < most and alive % (d * grid.width * stages):
                     continue
                 if judge.settings.schedule == "interleaved" and m % stages:
                     continue
-                for mode in modes(grid):
-                    times = np.add.reduceat(_layer_times(judge, grid, mode, b), begins)
+                fitting: dict[tuple[int, ...], list[bool]] = {}
+                for index, mode in enumerate(offered):
+                    times = np.add.reduceat(layers[index], begins)
                     key = ((times / times.sum()).round(9).tobytes(), stages)
                     if key not in splits:
                         splits[key] = even_split(times, stages)
@@ -121,10 +124,31 @@ def _uniform(
                     ends = [*(begins[end] for end in ends[:-1]), judge.workload.num_operators]
                     if grid.e > 1 and not _all_hold_experts(judge.workload, ends):
                         continue
+                    split = tuple(ends)
+                    if split not in fitting:
+                        fitting[split] = _may_fit(judge, split, grid, offered, d, b)
+                    if not fitting[split][index]:
+                        continue
                     for layout in layouts if d > 1 else layouts[:1]:
                         yield uniform_plan(
                             judge.cluster, ends, grid, mode, d, b, layout, judge.settings
                         )
+
+
+def _may_fit(
+    judge: Judge, ends: Sequence[int], grid: Grid, modes: Sequence[Mode], d: int, b: int
+) -> list[bool]:
+    """Which modes fit the largest device in every stage of a split."""
+    blocks = judge.costs.blocks(
+        [range(begin, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    )
+    memory = judge.costs.memory(blocks, grid, modes, b, d)
+    s, stages = judge.settings, len(ends)
+    m = judge.workload.global_batch // (d * b)
+    held = [in_flight(s.schedule, m, stages - q, stages, s.chunks) for q in range(stages)]
+    need = memory.fixed + np.array(held)[:, None] * memory.stored
+    room = max(judge.cluster.types[i].usable for i in judge.cluster.type_of)
+    return (need <= room).all(axis=0).tolist()
 
 
 def _units(judge: Judge) -> list[int]:
