@@ -281,9 +281,9 @@ def strips(
 
 
 def wrapped(text: str, width: int) -> str:
-    """A label on several lines, broken after commas, colons, pluses and blanks."""
+    """A label on several lines, broken after commas, colons, pluses, hyphens and blanks."""
     lines = [""]
-    for part in re.findall(r"[^\s,:+]+[,:+]?\s*|[,:+]\s*", text):
+    for part in re.findall(r"[^\s,:+-]+[,:+-]?\s*|[,:+-]\s*", text):
         if lines[-1] and len(lines[-1]) + len(part.strip()) > width:
             lines.append("")
         lines[-1] += part
