@@ -56,6 +56,10 @@ def build(paths: Paths) -> None:
                 f"back-end, {left_out} not run by all and left out"
             )
         panels[0].set_ylabel("share of instances proved")
+        handles: dict[str, Any] = {}
+        for axes in panels:
+            handles |= dict(zip(*reversed(axes.get_legend_handles_labels())))
+        figure.legend(handles.values(), handles, loc="outside upper center", ncols=len(handles))
         every = [row for rows in sides.values() for row in rows]
         limits = sorted({float(row["time_limit"] or math.inf) for row in every})
         threads = sorted({row["threads"] for row in every})
@@ -97,7 +101,6 @@ def _profile(axes: Axes, rows: Rows, looks: Any) -> tuple[int, int, int]:
     profile = performance_profile(costs)
     draw_profile(axes, profile, {name: looks[name] for name in names})
     axes.set_xlabel("CPU time / fastest back-end's")
-    axes.legend(loc="lower right", fontsize=6)
     unsolved = int(np.isinf(costs).all(axis=1).sum())
     return len(shared), len(every) - len(shared), unsolved
 
