@@ -200,8 +200,7 @@ def test_unknown_command_is_told_a_near_one(nestopt: Callable) -> None:
 
 def test_the_command_line_imports_nothing_heavy() -> None:
     heavy = (
-        "ortools pulp highspy scipy numba matplotlib networkx numpy pydantic formulations "
-        "instances"
+        "ortools pulp highspy scipy numba matplotlib networkx numpy pydantic formulations instances"
     )
     program = f"""
 import sys
