@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--partial", action="store_true", help="take unfinished studies too")
     parser.add_argument("--records", type=Path, default=HERE / "records")
     options = parser.parse_args(arguments)
+    options.records.mkdir(parents=True, exist_ok=True)
     refused = 0
     for directory in options.directories:
         try:

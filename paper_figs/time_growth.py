@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import growth
-from figure_tools import Paths, by_name, count_of
+from figure_tools import Paths, by_name, count_of, wrapped
 from scale import by_family
 
 from nestopt.study.comparison import gap_to_bound, timed_out
@@ -86,7 +86,8 @@ def _side(part: Any, problem: str, families: Families) -> None:
     for axes, (family, runs) in zip(panels, families.items()):
         parameter = _size_parameter(runs)
         growth.draw(axes, _by_method(runs), looks, parameter, exponents=False)
-        axes.set_title(f"{problem}: {family}" if family != problem else problem, loc="left")
+        title = f"{problem}: {family}" if family != problem else problem
+        axes.set_title(wrapped(title, 84 // len(families)), loc="left")
         fixed = {row["parameters"].get("size") for row in runs}
         unit = UNITS[problem]
         axes.set_xlabel(unit if parameter == "size" else f"layers, on {fixed.pop()} {unit}")
