@@ -45,10 +45,14 @@ def _gap(begin: Any, end: Any, count: Any, ready: Any, length: Any) -> tuple[Any
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _occupy(begin: Any, end: Any, count: Any, place: Any, start: Any, length: Any) -> None:
-    for i in range(count, place, -1):
+def _reserve(begin: Any, end: Any, count: Any, link: Any, at: Any, length: Any) -> Any:
+    """Take the first gap of a link from `at` on; its start."""
+    start, place = _gap(begin, end, count[link], at, length)
+    for i in range(count[link], place, -1):
         begin[i], end[i] = begin[i - 1], end[i - 1]
     begin[place], end[place] = start, start + length
+    count[link] += 1
+    return start
 
 
 @njit(cache=True, nogil=True)
@@ -125,9 +129,7 @@ def _deliver(
         for step in range(hop_ptr[chosen], hop_ptr[chosen + 1]):
             e = hop_links[step]
             length = occupancy[size_of[c], e]
-            start, place = _gap(begin[e], end[e], count[e], t, length)
-            _occupy(begin[e], end[e], count[e], place, start, length)
-            count[e] += 1
+            start = _reserve(begin[e], end[e], count, e, t, length)
             out_chunk[sends], out_link[sends], out_start[sends] = c, e, start
             sends += 1
             t = start + transfer[size_of[c], e]
@@ -181,9 +183,7 @@ def _collect(
             if count[e] == most:
                 return INFINITE, sends
             length = occupancy[size_of[c], e]
-            start, place = _gap(begin[e], end[e], count[e], t, length)
-            _occupy(begin[e], end[e], count[e], place, start, length)
-            count[e] += 1
+            start = _reserve(begin[e], end[e], count, e, t, length)
             out_chunk[sends], out_link[sends], out_start[sends] = c, e, start
             sends += 1
             t = start + transfer[size_of[c], e]
