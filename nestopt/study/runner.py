@@ -13,7 +13,7 @@ from nestopt.study.directory import LOCK, RECORDS
 from nestopt.study.records import Appender, Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from pathlib import Path
 
     from nestopt.study.cells import Plan
@@ -116,13 +116,18 @@ def _on_this_machine(tasks: list[Task], directory: str, jobs: int) -> Generator[
     with ThreadPoolExecutor(jobs) as pool:
         try:
             futures = [pool.submit(run_cell, task, directory, stop.is_set) for task in tasks]
-            for future in as_completed(futures):
-                record = future.result()
-                if record is not None:
-                    yield record
+            yield from _finished(as_completed(futures))
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
+
+
+def _finished(futures: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Records of the cells that came to an end."""
+    for future in futures:
+        record = future.result()
+        if record is not None:
+            yield record
 
 
 def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[dict[str, Any]]:
@@ -145,10 +150,7 @@ def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[
             for task in tasks
         ]
         try:
-            for future in as_completed(futures):
-                record = future.result()
-                if record is not None:
-                    yield record
+            yield from _finished(as_completed(futures))
         finally:
             stop.set()
             client.cancel(futures)
