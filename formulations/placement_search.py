@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
+from nestopt.integers import divisors
 from nestopt.placement.cost import grid_of, mode_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
-from nestopt.placement.space import SpaceSettings, divisors
+from nestopt.placement.space import SpaceSettings
 from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
     from nestopt.placement.evaluate import Evaluation
     from nestopt.placement.problem import PlacementInstance
 
-__all__ = ["MODEL_SETTINGS", "Model", "search"]
-
-MODEL_SETTINGS = ("start",)
-"""``--set`` keys beside those of the space: ``start=dp`` (default) or ``start=none``."""
+__all__ = ["Model", "search"]
 
 _SHARE_OF_START = 0.3
 

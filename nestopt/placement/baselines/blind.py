@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.integers import divisors
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.cluster import Cluster, Level
 from nestopt.placement.cost import config_of, grid_of
 from nestopt.placement.evaluate import evaluate
-from nestopt.placement.space import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
