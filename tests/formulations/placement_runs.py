@@ -74,6 +74,15 @@ def check(tiny: TinyInstance, result: Result) -> None:
         check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
 
 
+def compare_with_enumeration(tiny: TinyInstance, space: str) -> list[Result]:
+    """Both models find the best of all plans."""
+    best = OPTIMUM[space](tiny)
+    results = [run(method, tiny, space) for method in SOLVERS]
+    for result in results:
+        assert value(result) == pytest.approx(best, rel=CLOSE)
+    return results
+
+
 def compare_with_dp(tiny: TinyInstance) -> float:
     """dp == milp == cpsat when structured; the models agree when general. Price of structure."""
     structured = value(run("dp", tiny, "structured"))

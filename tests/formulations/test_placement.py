@@ -16,6 +16,7 @@ from placement_runs import (
     check,
     compare_prices,
     compare_with_dp,
+    compare_with_enumeration,
     fix,
     run,
     value,
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("space", ["structured", "general"])
 def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
     tiny = tiny_instance(np.random.default_rng(seed), devices=3, operators=3)
-    best = OPTIMUM[space](tiny)
-    for method in SOLVERS:
-        result = run(method, tiny, space)
-        assert value(result) == pytest.approx(best, rel=CLOSE)
+    for result in compare_with_enumeration(tiny, space):
         check(tiny, result)
 
 
@@ -51,10 +49,9 @@ def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
 @pytest.mark.parametrize("seed", range(300, 330))
 @pytest.mark.parametrize("space", ["structured", "general"])
 def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: str) -> None:
-    tiny = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
-    best = OPTIMUM[space](tiny)
-    for method in SOLVERS:
-        assert value(run(method, tiny, space)) == pytest.approx(best, rel=CLOSE)
+    compare_with_enumeration(
+        tiny_instance(np.random.default_rng(seed), devices=4, operators=3), space
+    )
 
 
 @pytest.mark.parametrize("seed", range(500, 508))

@@ -12,11 +12,11 @@ import pytest
 from placement_runs import (
     CLOSE,
     MODELS,
-    OPTIMUM,
     SOLVERS,
     check,
     compare_prices,
     compare_with_dp,
+    compare_with_enumeration,
     run,
     value,
 )
@@ -44,10 +44,7 @@ def decomposed(seed: int, devices: int, operators: int) -> TinyInstance:
 @pytest.mark.parametrize("space", ["structured", "general"])
 def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
     tiny = decomposed(seed, 3, 3)
-    best = OPTIMUM[space](tiny)
-    for method in SOLVERS:
-        result = run(method, tiny, space)
-        assert value(result) == pytest.approx(best, rel=CLOSE)
+    for result in compare_with_enumeration(tiny, space):
         check(tiny, result)
 
 
@@ -55,10 +52,7 @@ def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
 @pytest.mark.parametrize("seed", range(300, 330))
 @pytest.mark.parametrize("space", ["structured", "general"])
 def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: str) -> None:
-    tiny = decomposed(seed, 4, 3)
-    best = OPTIMUM[space](tiny)
-    for method in SOLVERS:
-        assert value(run(method, tiny, space)) == pytest.approx(best, rel=CLOSE)
+    compare_with_enumeration(decomposed(seed, 4, 3), space)
 
 
 @pytest.mark.parametrize("seed", range(500, 506))

@@ -27,6 +27,7 @@ __all__ = [
     "roomy",
     "tiny_cluster",
     "tiny_plan",
+    "with_overlap",
 ]
 
 
@@ -344,3 +345,12 @@ def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: objec
         "settings": {"objective": "iteration-time", "space": "general"},
     }
     return Result(**(fields | changes))  # type: ignore[arg-type]
+
+
+def with_overlap(plan: Plan, overlap: bool) -> Plan:
+    """A plan with overlap on or off in every stage that can have it."""
+    stages = [
+        replace(s, config=replace(s.config, overlap=overlap and s.config.t > 1))
+        for s in plan.stages
+    ]
+    return replace(plan, stages=tuple(stages))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from plan_cases import random_case
+from plan_cases import random_case, with_overlap
 
 from nestopt.placement.check import price
 from nestopt.placement.cluster import Level
-
-if TYPE_CHECKING:
-    from nestopt.placement.plan import Plan
 
 DECOMPOSED = pytest.mark.parametrize("decomposed", [False, True])
 
@@ -84,15 +80,6 @@ def test_the_order_of_replicas_does_not_matter(seed, decomposed):
     turned = replace(plan, stages=tuple(replace(s, devices=s.devices[order]) for s in plan.stages))
     one, other = price(workload, cluster, plan), price(workload, cluster, turned)
     assert other.iteration_time == pytest.approx(one.iteration_time, rel=1e-12)
-
-
-def with_overlap(plan: Plan, overlap: bool) -> Plan:
-    """A plan with overlap on or off in every stage that can have it."""
-    stages = [
-        replace(s, config=replace(s.config, overlap=overlap and s.config.t > 1))
-        for s in plan.stages
-    ]
-    return replace(plan, stages=tuple(stages))
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from plan_cases import random_case
+from plan_cases import random_case, with_overlap
 from random_instances import TinyInstance, tiny_instance
 from truth import check_outcome, general_optimum, search, structured_optimum
 
@@ -16,9 +15,6 @@ from nestopt.options import SolveOptions
 from nestopt.placement.bound import bounds
 from nestopt.placement.evaluate import evaluate
 from nestopt.placement.problem import PlacementInstance
-
-if TYPE_CHECKING:
-    from nestopt.placement.plan import Plan
 
 CLOSE = 1 + 1e-9
 
@@ -119,14 +115,6 @@ def test_overlap_never_costs_more():
         assert both == pytest.approx(on, rel=1e-9), f"seed {seed}"
         gained += on < off / CLOSE
     assert gained > 0
-
-
-def with_overlap(plan: Plan, overlap: bool) -> Plan:
-    stages = [
-        replace(s, config=replace(s.config, overlap=overlap and s.config.t > 1))
-        for s in plan.stages
-    ]
-    return replace(plan, stages=tuple(stages))
 
 
 @pytest.mark.parametrize("block", range(4))
