@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nestopt.options import SolveOptions
@@ -59,7 +60,7 @@ def placement_cases(method: str, args: argparse.Namespace) -> Iterator[Iterator[
         yield (
             (
                 {"method": method, "devices": devices, "layers": layers},
-                lambda devices=devices, layers=layers: make(devices, layers),
+                partial(make, devices, layers),
             )
             for layers in args.layers
         )
@@ -81,7 +82,7 @@ def collective_cases(method: str, args: argparse.Namespace) -> Iterator[Iterator
         yield (
             (
                 {"method": method, "network": name, "chunks": chunks},
-                lambda name=name, chunks=chunks: make(name, chunks),
+                partial(make, name, chunks),
             )
             for name, chunks in FAMILIES[family]
         )
