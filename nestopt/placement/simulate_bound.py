@@ -5,7 +5,7 @@ it: the previous task of its stage (or transfer of its link), or its input. A ch
 by how often it can meet tasks of each kind. Notation: s stages of v chunks have n = v m forward
 tasks F_q and as many backward tasks B_q each, numbered 0 to n - 1 in their order; a_q is a transfer
 between stages q and q + 1, a_{s-1} one from the last stage round to the first (v > 1); forward task
-w_q + k of stage q comes right before backward task k.
+w_q + k of stage q comes right before backward task k (all forward tasks come first if w_q >= n).
 
 **Slots, interleaved.** Forward task k of stage q and the transfer of its output stand in slot
 k + q, backward task k and its transfer in slot k + s - 1 - q + v s - 1. As w_q = 2 (s - 1 - q) +
@@ -30,19 +30,19 @@ x + Q - j downs; those from the first backward task on are n + i at most; so, an
     (1) p + e + x <= n - 1    (2) p + f + x <= n - 1    (3) p + e + f + x <= n - 1 + w_Q.
 
 Let M_Q be the pairs of the stages up to Q with the transfers between them, phi and beta the longest
-forward and backward stay, and mu >= phi, beta the longest of a further pair and of the transfers of
-a further down and up. (1) times mu - beta, (2) times mu - phi and (3) times phi + beta - mu (if
-w_Q > n - 1: (1) times phi and (2) times beta) add up to the length of the chain:
+forward and backward stay (those means included), and mu >= phi, beta the longest of a further pair
+and of the transfers of a further down and up. (1) times mu - beta, (2) times mu - phi and (3) times
+phi + beta - mu (if w_Q > n - 1: (1) times phi and (2) times beta) bound the length of the chain by
 
     M_Q + (n - 1) mu + min(w_Q, n - 1) (phi + beta - mu).
 
 *W > 0.* Let Q = j, and let e include the s W forward tasks of W rounds. (1) and (3) hold as before.
 W s + Q + x - i ups follow the first turn, so (2) holds with n - 1 + g_Q, where g_Q = max(0, s - 2 -
 2 Q). This adds g_Q (mu - phi), less what a round is shorter than s phi, and n - 1 + g_Q takes the
-place of n - 1 in the minimum. *W < 0* is the mirror image.
+place of n - 1 in the minimum. *W < 0* is the mirror image. The bound is the largest over Q.
 
 **1F1B and GPipe.** A chain does not go round; Q is the highest stage that it meets. Under GPipe it
-turns once, so p = x = 0, and (1) and (2) suffice. Under 1F1B w_q = s - 1 - q; with slots k + q and
+turns once, so p = x = 0, and (1) and (2) suffice (and are met). Under 1F1B w_q = s - 1 - q; with slots k + q and
 k + s - 1 downs take no slot, which gives (1) and (3) without x, and with slots k and k + s - 1 - q
 ups take none, which gives (2). Each pair then includes its stage's transfers, once each way. The
 single chunk that interleaving may have is bounded alike, with its longer warm-up.
@@ -53,6 +53,8 @@ leaves M_Q = sum_{q <= Q} (F_q + B_q + 2 a_q). The transfers round are not in ev
 one falls between two slots, where a chain meets one side of it at most, so it meets (v - 1) m at
 most, and as many backward ones. The bound is the lesser of two: with the transfers round in every
 task of first and last stage, and (if these are two) in none, with 2 (v - 1) m a_{s-1} added.
+
+For each schedule and either kind of transfer there are pipelines that take as long as this.
 """
 
 from __future__ import annotations
