@@ -43,8 +43,8 @@ place of n - 1 in the minimum. *W < 0* is the mirror image. The bound is the lar
 
 **1F1B and GPipe.** A chain does not go round; Q is the highest stage that it meets. Under GPipe it
 turns once, so p = x = 0, and (1) and (2) suffice (and are met). Under 1F1B w_q = s - 1 - q; with
-slots k + q and k + s - 1 downs take no slot, which gives (1) and (3) without x, and with slots k and
-k + s - 1 - q ups take none, which gives (2). Each pair then includes its stage's transfers, once
+slots k + q and k + s - 1 downs take no slot, which gives (1) and (3) without x, and with slots k
+and k + s - 1 - q ups take none, which gives (2). A pair then includes its stage's transfers, once
 each way. The single chunk that interleaving may have is bounded alike, with its longer warm-up.
 
 **Transfers.** If they are asynchronous, M_Q = sum_{q <= Q} (F_q + B_q) + 2 sum_{q < Q} a_q. If they
