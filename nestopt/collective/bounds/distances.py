@@ -22,8 +22,8 @@ _SECONDS_A_LINK = 5e-8
 def distance_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
     """The farthest pair that must exchange a chunk.
 
-    In an All-Reduce the sum is formed at one node r, so that everything gets to r first and from
-    there to all; the bound is the least over r of the two eccentricities' sum.
+    In an All-Reduce the sum is formed at one node r that reduces, so that everything gets to r
+    first and from there to all; the bound is the least over r of the two eccentricities' sum.
     """
     budget = budget or Budget()
     best: dict[str, Any] | None = None
@@ -79,6 +79,7 @@ def _through_root(net: Network, part: Part, budget: Budget) -> dict[str, Any] | 
         single = np.array([v], np.int32)
         np.maximum(into, net.distances_from(single, length), out=into)
         np.maximum(out, net.distances_to(single, length), out=out)
-    around = np.where((into >= FAR) | (out >= FAR), FAR, into + out)
+    never = ~topology.reduces | (into >= FAR) | (out >= FAR)
+    around = np.where(never, FAR, into + out)
     root = int(np.argmin(around))
     return {"value": int(around[root]), "root": root}

@@ -119,12 +119,16 @@ def _unit_cost(net: Network, part: Part, length: NDArray[np.int64]) -> int | Non
             *net.out_links, topology.dst, topology.src, length, (src, ptr, dst), None
         )
         return None if found < 0 else found
-    enter = _cheapest(topology.dst, length, topology.num_nodes)[part.npus]
-    leave = _cheapest(topology.src, length, topology.num_nodes)[part.npus]
+    # a switch that neither multicasts nor reduces passes on piece by piece: it is on the way
+    ends = np.flatnonzero(topology.multicast | topology.reduces).astype(np.int32)
+    before = net.distances_from(ends, length)[topology.src]
+    behind = net.distances_to(ends, length)[topology.dst]
+    enter = _cheapest(topology.dst, length + before, topology.num_nodes)[part.npus]
+    leave = _cheapest(topology.src, length + behind, topology.num_nodes)[part.npus]
     if (enter >= FAR).any() or (leave >= FAR).any():
         return None
     n = len(part.npus)
-    # every NPU but the one where the chunk starts (or the sum is formed) takes a link of its own
+    # every NPU but the one where the chunk starts (or the sum is formed) takes links of its own
     if part.pattern == "all-gather":
         return (n - 1) * int(enter.sum())
     if part.pattern == "reduce-scatter":
@@ -330,8 +334,9 @@ def _degree_prices(net: Network) -> NDArray[np.float64] | None:
     """Prices that make the degree bound of All-Reduce largest, by a linear program.
 
     Every NPU but the one where a sum is formed sends at least one partial sum and receives at
-    least one copy: maximize over prices of sum 1 the sum of the cheapest ways out and in, less
-    those of the dearest NPU.
+    least one copy, each on links of its own up to the next node that multicasts or reduces:
+    maximize over prices of sum 1 the sum of the cheapest ways out and in, less those of the
+    dearest NPU.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix
@@ -342,6 +347,8 @@ def _degree_prices(net: Network) -> NDArray[np.float64] | None:
     if e > 20_000:
         return None
     unit = float(net.occupancy(net.sizes[0]).max())
+    pure = ~(topology.multicast | topology.reduces)
+    crossed = np.flatnonzero(pure)
     cost = np.zeros(e)
     rows: list[int] = []
     cols: list[int] = []
@@ -351,18 +358,25 @@ def _degree_prices(net: Network) -> NDArray[np.float64] | None:
     for part in parts:
         occupancy = net.occupancy(part.chunk_size) / unit
         chunks = float(part.num_chunks)
-        enter = {int(v): width + i for i, v in enumerate(part.npus)}
-        leave = {int(v): width + len(part.npus) + i for i, v in enumerate(part.npus)}
-        dearest = width + 2 * len(part.npus)
+        places = np.concatenate([part.npus, crossed]).tolist()
+        enter = {v: width + i for i, v in enumerate(places)}
+        leave = {v: width + len(places) + i for i, v in enumerate(places)}
+        dearest = width + 2 * len(places)
         width = dearest + 1
-        weights += [-chunks] * (2 * len(part.npus)) + [chunks]
+        wanted = [-chunks] * len(part.npus) + [0.0] * len(crossed)
+        weights += wanted * 2 + [chunks]
         for link, (u, w) in enumerate(zip(topology.src.tolist(), topology.dst.tolist())):
-            for column in (leave.get(u), enter.get(w)):
-                if column is not None:
-                    rows += [height, height]
-                    cols += [column, link]
-                    vals += [1.0, -float(occupancy[link])]
-                    height += 1
+            for way, end, other in ((leave, u, w), (enter, w, u)):
+                if end not in way:
+                    continue
+                rows += [height, height]
+                cols += [way[end], link]
+                vals += [1.0, -float(occupancy[link])]
+                if pure[other]:
+                    rows.append(height)
+                    cols.append(way[other])
+                    vals.append(-1.0)
+                height += 1
         for v in part.npus.tolist():
             rows += [height] * 3
             cols += [enter[v], leave[v], dearest]

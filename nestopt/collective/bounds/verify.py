@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.bounds.verify_delivery import verify_delivery
-from nestopt.collective.bounds.verify_distances import NEVER, distances, require
+from nestopt.collective.bounds.verify_distances import (
+    NEVER,
+    distances,
+    from_nearest,
+    links_out,
+    require,
+)
 from nestopt.errors import CheckError
 
 if TYPE_CHECKING:
@@ -80,8 +86,9 @@ def _distance(instance: CollectiveInstance, witness: dict[str, Any]) -> int:
             for r in nodes:
                 reach[r] = reach[r] and there[r] != NEVER and back[r] != NEVER
                 into[r], out[r] = max(into[r], there[r]), max(out[r], back[r])
-        least = min((into[r] + out[r] for r in nodes if reach[r]), default=None)
-        require(least is not None, "no node is reached by all and reaches all")
+        sums = [r for r in nodes if reach[r] and instance.topology.reduces[r]]
+        least = min((into[r] + out[r] for r in sums), default=None)
+        require(least is not None, "no node that reduces is reached by all and reaches all")
         require(least == value, f"the way through the best node takes {least} ps, not {value}")
         return value
     source, target = int(witness["source"]), int(witness["target"])
@@ -275,9 +282,14 @@ def _least_cost(instance: CollectiveInstance, part: Any, length: NDArray[np.int6
     enter: dict[int, int] = {}
     leave: dict[int, int] = {}
     topology = instance.topology
+    ends = [v for v in range(topology.num_nodes) if topology.multicast[v] or topology.reduces[v]]
+    come = from_nearest(links_out(instance, length, backward=False), ends)
+    go = from_nearest(links_out(instance, length, backward=True), ends)
     for u, w, price in zip(topology.src.tolist(), topology.dst.tolist(), length.tolist()):
-        leave[u] = min(leave.get(u, price), price)
-        enter[w] = min(enter.get(w, price), price)
+        if go[w] != NEVER:
+            leave[u] = min(leave.get(u, price + go[w]), price + go[w])
+        if come[u] != NEVER:
+            enter[w] = min(enter.get(w, price + come[u]), price + come[u])
     members = part.npus.tolist()
     if len(members) == 1:
         return 0
