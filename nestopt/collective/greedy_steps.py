@@ -35,11 +35,17 @@ def equal_step(instance: CollectiveInstance) -> int | None:
 
 
 def match_steps(
-    instance: CollectiveInstance, step_ps: int, *, seed: int = 0, threads: int = 1
+    instance: CollectiveInstance,
+    step_ps: int,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    ahead: int = 0,
 ) -> StepSchedule:
     """A schedule of one All-Gather in steps of `step_ps`, first in, first out.
 
-    The same for any number of threads. The network must connect the group.
+    The same for any number of threads. The network must connect the group. With `ahead`, links
+    look for chunks that no other neighbour of their destination holds, on a single thread.
     """
     from nestopt.collective.kernels_sync import advance, hold_initially
 
@@ -59,7 +65,7 @@ def match_steps(
     degree = int(np.bincount(topology.dst, minlength=nodes).max())
     width = next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if degree <= _bits(t))
     masks = [np.empty((_BLOCK, nodes), dtype=width)]
-    workers = max(1, min(threads, nodes // 512))
+    workers = 1 if ahead else max(1, min(threads, nodes // 512))
     bounds = np.linspace(0, nodes, workers + 1).astype(np.int64)
     delivered = np.zeros(workers, dtype=np.int64)
     left = [len(part.npus) * chunks - chunks]
@@ -82,7 +88,7 @@ def match_steps(
                 row = masks[-1][step % _BLOCK]
                 delivered[worker] = advance(
                     low, high, step, seed, in_ptr, in_src, order, seen, cursor, now, then, row,
-                    wanted,
+                    wanted, ahead,
                 )  # fmt: skip
                 barrier.wait()
         except threading.BrokenBarrierError:

@@ -5,6 +5,10 @@ a cursor into the order in which its source received its chunks and moves past t
 destination has: amortised O(1) a link and chunk. Nodes are independent within a step, so that
 ranges of nodes can be advanced by different threads with the same outcome.
 
+A link may also *look ahead* for a chunk that no other neighbour of its destination holds. Where few
+links lead into a part of the network, as beside failed nodes, two of them then seldom bring the
+same chunk. Such a step asks what other nodes have got in it, so one thread must do it.
+
 The schedule comes out in its most compact form: for each node the chunks it received, in order
 (`order`), and for each step and node a bit mask of the in-links that delivered one (`mask`).
 """
@@ -32,6 +36,28 @@ def hold_initially(source: Any, order: Any, seen: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _holds(seen: Any, v: int, c: int) -> bool:
+    return (seen[v, c >> 6] >> np.uint64(c & 63)) & _ONE != 0
+
+
+@njit(cache=True, nogil=True)
+def _scarce(first: int, degree: int, own: int, in_src: Any, offered: Any, seen: Any, v: int) -> int:
+    """The first chunk on offer that node v lacks and no other source of its in-links holds.
+
+    The first one on offer, if all are held.
+    """
+    for c in offered:
+        if _holds(seen, v, c):
+            continue
+        for j in range(degree):
+            if j != own and _holds(seen, in_src[first + j], c):
+                break
+        else:
+            return np.int64(c)
+    return np.int64(offered[0])
+
+
+@njit(cache=True, nogil=True)
 def advance(
     low: int,
     high: int,
@@ -46,6 +72,7 @@ def advance(
     then: Any,
     mask: Any,
     wanted: Any,
+    ahead: int,
 ) -> int:
     """One step of the nodes `low` to `high` - 1.
 
@@ -59,6 +86,8 @@ def advance(
         Filled: bit j is set if in-link j delivers.
     wanted : bool[nodes]
         Whether what a node receives counts towards the goal.
+    ahead : int
+        How far links look ahead; 0 for the first chunk that the destination lacks.
 
     Returns
     -------
@@ -86,16 +115,17 @@ def advance(
                 j -= degree
             u = in_src[first + j]
             at, stop = cursor[first + j], now[u]
-            while at < stop:
-                c = order[u, at]
+            while at < stop and _holds(seen, v, order[u, at]):
                 at += 1
-                word, bit = c >> 6, _ONE << np.uint64(c & 63)
-                if not seen[v, word] & bit:
-                    seen[v, word] |= bit
-                    claimed[j] = c
-                    bits |= _ONE << np.uint64(j)
-                    break
             cursor[first + j] = at
+            if at < stop:
+                c = np.int64(order[u, at])
+                if ahead > 0:
+                    near = order[u, at : min(stop, at + ahead)]
+                    c = _scarce(first, degree, j, in_src, near, seen, v)
+                seen[v, c >> 6] |= _ONE << np.uint64(c & 63)
+                claimed[j] = c
+                bits |= _ONE << np.uint64(j)
         if bits:
             mask[v] = bits
             for j in range(degree):

@@ -81,5 +81,4 @@ def test_a_hundred_failures_of_three_npus(name: str) -> None:
     rows = after_failures(name, range(SEEDS))
     print("\n" + described(name, rows))
     assert len(rows) >= 0.9 * SEEDS
-    # a failure at the border of a large mesh leaves a gap of up to a tenth
-    judge(rows, mean_gap=0.05 if name == "mesh2d:32x32" else 0.01)
+    judge(rows, mean_gap=0.005)

@@ -11,6 +11,7 @@ import pytest
 from collective_cases import greedy, instance, random_topology, schedule_of, verified
 
 from nestopt.collective.check import check_schedule
+from nestopt.collective.check_steps import check_steps
 from nestopt.collective.collective import PATTERNS, Collective
 from nestopt.collective.greedy_steps import match_steps
 from nestopt.collective.greedy_translate import find_translation
@@ -246,9 +247,25 @@ def test_a_slow_machine_finds_the_same(network: str, pattern: str, monkeypatch) 
 
 def test_threads_of_the_synchronous_kernel_agree() -> None:
     problem = instance("mesh2d:40x40")
-    one, three = (match_steps(problem, UNIT, seed=1, threads=threads) for threads in (1, 3))
-    assert np.array_equal(one.order, three.order)
-    assert all(np.array_equal(a, b) for a, b in zip(one.masks, three.masks, strict=True))
+    for ahead in (0, 16):
+        one, three = (
+            match_steps(problem, UNIT, seed=1, threads=threads, ahead=ahead) for threads in (1, 3)
+        )
+        assert np.array_equal(one.order, three.order)
+        assert all(np.array_equal(a, b) for a, b in zip(one.masks, three.masks, strict=True))
+
+
+def test_looking_ahead_brings_each_chunk_over_one_link_into_a_narrow_part() -> None:
+    # two nodes in a corner, cut off but for one link each: either link must bring other chunks
+    narrow = instance(named("topology", "mesh2d:32x32").without(npus=[2, 4 * 32, 20 * 32 + 8]))
+    oblong = instance("mesh2d:8x32")
+    for problem, bound in ((narrow, 510), (oblong, 128)):
+        blind = match_steps(problem, UNIT)
+        seeing = match_steps(problem, UNIT, ahead=16)
+        check_steps(problem, seeing)
+        assert seeing.makespan_ps <= (bound + 1) * UNIT
+        assert blind.makespan_ps > 1.2 * seeing.makespan_ps
+        assert greedy(problem).objective <= (bound + 1) * UNIT
 
 
 def test_large_equal_grids_reach_the_bound() -> None:
