@@ -23,35 +23,16 @@ from nestopt.collective.kernels_event import (
     random_state,
     uniform,
 )
+from nestopt.collective.kernels_gaps import first_gap, reserve
 
 __all__ = ["search_orders"]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _gap(begin: Any, end: Any, count: Any, ready: Any, length: Any) -> tuple[Any, Any]:
-    """Start of the first gap of `length` from `ready` on, and its place among `count` intervals."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if end[middle] <= ready:
-            low = middle + 1
-        else:
-            high = middle
-    at = ready
-    while low < count and begin[low] < at + length:
-        at = end[low]
-        low += 1
-    return at, low
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _reserve(begin: Any, end: Any, count: Any, link: Any, at: Any, length: Any) -> Any:
+def _take(begin: Any, end: Any, count: Any, link: Any, at: Any, length: Any) -> Any:
     """Take the first gap of a link from `at` on; its start."""
-    start, place = _gap(begin, end, count[link], at, length)
-    for i in range(count[link], place, -1):
-        begin[i], end[i] = begin[i - 1], end[i - 1]
-    begin[place], end[place] = start, start + length
-    count[link] += 1
+    start = first_gap(begin, end, count[link], at, length)
+    reserve(begin, end, count, link, start, length)
     return start
 
 
@@ -117,7 +98,7 @@ def _deliver(
                 if count[e] == most:
                     t = INFINITE
                     break
-                t, _ = _gap(begin[e], end[e], count[e], t, occupancy[size_of[c], e])
+                t = first_gap(begin[e], end[e], count[e], t, occupancy[size_of[c], e])
                 t += transfer[size_of[c], e]
                 if t >= best:
                     break
@@ -129,7 +110,7 @@ def _deliver(
         for step in range(hop_ptr[chosen], hop_ptr[chosen + 1]):
             e = hop_links[step]
             length = occupancy[size_of[c], e]
-            start = _reserve(begin[e], end[e], count, e, t, length)
+            start = _take(begin[e], end[e], count, e, t, length)
             out_chunk[sends], out_link[sends], out_start[sends] = c, e, start
             sends += 1
             t = start + transfer[size_of[c], e]
@@ -183,7 +164,7 @@ def _collect(
             if count[e] == most:
                 return INFINITE, sends
             length = occupancy[size_of[c], e]
-            start = _reserve(begin[e], end[e], count, e, t, length)
+            start = _take(begin[e], end[e], count, e, t, length)
             out_chunk[sends], out_link[sends], out_start[sends] = c, e, start
             sends += 1
             t = start + transfer[size_of[c], e]

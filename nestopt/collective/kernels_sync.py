@@ -41,7 +41,7 @@ def _holds(seen: Any, v: int, c: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _scarce(first: int, degree: int, own: int, in_src: Any, offered: Any, seen: Any, v: int) -> int:
+def _scarce(first: int, degree: int, own: int, in_src: Any, offered: Any, seen: Any, v: int) -> Any:
     """The first chunk on offer that node v lacks and no other source of its in-links holds.
 
     The first one on offer, if all are held.
@@ -53,8 +53,8 @@ def _scarce(first: int, degree: int, own: int, in_src: Any, offered: Any, seen: 
             if j != own and _holds(seen, in_src[first + j], c):
                 break
         else:
-            return np.int64(c)
-    return np.int64(offered[0])
+            return c
+    return offered[0]
 
 
 @njit(cache=True, nogil=True)
@@ -119,7 +119,7 @@ def advance(
                 at += 1
             cursor[first + j] = at
             if at < stop:
-                c = np.int64(order[u, at])
+                c = order[u, at]
                 if ahead > 0:
                     near = order[u, at : min(stop, at + ahead)]
                     c = _scarce(first, degree, j, in_src, near, seen, v)
