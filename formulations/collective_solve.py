@@ -28,6 +28,8 @@ __all__ = ["MOST_TICKS", "solve_cpsat", "solve_milp"]
 
 MOST_TICKS = 120
 _MOST_VARIABLES = 1_000_000
+# chunks x links x ticks of a model that is still built: more do not fit in some 16 GiB
+_LARGEST_MODEL = 10_000_000
 # sends that last longer are handled better as intervals
 _MOST_TICKS_A_SEND = 3
 _CHOICES = {
@@ -228,6 +230,10 @@ class _Solver:
                     state.limit = Limit.TIME
                     return
                 horizon = last = state.high - 1
+            if len(problem.chunks) * problem.num_links * horizon > _LARGEST_MODEL:
+                self.stats["note"] = f"a model of {horizon} ticks would be too large"
+                state.limit = Limit.MEMORY
+                return
             # while a shorter schedule may still be found above, leave time for it
             share = self.left() / 2 if state.high is None or horizon + 1 < state.high else 1e18
             begin = time.perf_counter()

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from formulations import collective_solve
 from formulations.adapters import solve_milp as run_milp
 from formulations.collective_cpsat import CollectiveCpsat
 from formulations.collective_grid import finest_tick, grid_problem
@@ -165,6 +166,18 @@ def test_undecided_horizons_below_a_schedule_are_tried_again(monkeypatch, second
     else:
         assert result.termination.reason is Reason.FEASIBLE
         assert result.termination.limit is Limit.TIME
+
+
+@pytest.mark.parametrize("solve", [solve_cpsat, solve_milp])
+def test_a_model_that_would_be_too_large_is_not_built(monkeypatch, solve) -> None:
+    problem = instance("mesh2d:2x3", "all-gather")
+    monkeypatch.setattr(collective_solve, "_LARGEST_MODEL", 10)
+    result = solve(problem, options(incumbent="none"))
+    assert result.termination.reason is Reason.NO_SOLUTION
+    assert result.termination.limit is Limit.MEMORY
+    assert result.bound == best_bound(problem)["value"]
+    # a schedule that meets the bound needs no model
+    assert solve(problem, options()).termination.reason is Reason.OPTIMAL
 
 
 def test_four_node_graph_is_proved_without_any_help() -> None:
