@@ -268,11 +268,17 @@ def _all_reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule,
     parts = _with_patterns(instance, {"all-reduce": "all-gather"}).collective.parts
     task = make_task(instance.topology, parts, instance.latency)
     back = make_task(instance.topology.reversed(), parts, instance.latency)
+    # each search starts from the two phases too, so that packing never makes it longer
+    starts = [best]
     found = pack(task, back, effort)
     if found is not None and found.makespan < best.makespan_ps:
         best, stats = found.value, stats | _stats("trees", found.tries)
-    if _searched(best, effort) and instance.topology.num_nodes * best.num_sends < MOST_REARRANGED:
-        found = rearrange(task, best, effort, back=back)
+        starts.append(best)
+    for start in starts:
+        large = instance.topology.num_nodes * start.num_sends >= MOST_REARRANGED
+        if large or not _searched(best, effort):
+            break
+        found = rearrange(task, start, effort, back=back)
         if found is not None and found.makespan < best.makespan_ps:
             best, stats = found.value, stats | _stats("insertion", found.tries)
     return best, stats

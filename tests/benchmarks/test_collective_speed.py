@@ -75,6 +75,13 @@ def test_all_to_all_of_512(network: str) -> None:
     assert seconds <= 60
 
 
+def test_all_reduce() -> None:
+    timed("mesh2d:4x4", "all-reduce", 1)
+    seconds, schedule = timed("mesh2d:32x32", "all-reduce", 1)
+    assert seconds <= 60
+    assert schedule.makespan_ps <= 630 * 10**9
+
+
 def test_growth_with_the_number_of_npus() -> None:
     """The number of sends grows with the square of the number of NPUs; so should the time."""
     points = [(n * n, timed(f"mesh2d:{n}x{n}", "all-gather", 2)[0]) for n in (16, 32, 64, 128)]

@@ -127,6 +127,31 @@ def test_two_chassis_all_to_all_takes_320_ms() -> None:
     assert Fraction(found["flow"]["fluid"]) == 320 * 10**9
 
 
+def test_switches_that_pass_on_piece_by_piece_are_no_place_to_copy_or_sum() -> None:
+    # 15 partial sums and 15 copies of each of 16 chunks leave 16 NPUs over one link each
+    assert rows("fat-tree:4", "all-reduce")["flow"]["value"] == 30 * UNIT
+    # half of the contributions, and of the copies, go from box to box over two slow links
+    dgx = instance("dgx-a100:2x8", "all-reduce")
+    slow = int(dgx.transfer_ps(10**6).max())
+    assert rows("dgx-a100:2x8", "all-reduce")["distance"]["value"] == 4 * slow
+
+
+@pytest.mark.parametrize(("reduces", "hops"), [((), 4), ((3,), 2)])
+def test_a_sum_is_formed_at_a_node_that_reduces(reduces: tuple[int, ...], hops: int) -> None:
+    links = [(v, 3, 0, 10**9) for v in range(3)]
+    star = Topology.from_links(
+        "star", 4, links, switches=[3], reduces=reduces, multicast=reduces, bidirectional=True
+    )
+    assert rows(star, "all-reduce")["distance"]["value"] == hops * UNIT
+    forged = {"kind": "distance", "part": 0, "size": 10**6, "root": 3, "value": 2 * UNIT}
+    problem = instance(star, "all-reduce")
+    if reduces:
+        assert verify_witness(problem, forged) == 2 * UNIT
+    else:
+        with pytest.raises(CheckError, match="takes 4000000000 ps"):
+            verify_witness(problem, forged)
+
+
 def test_four_node_graph_needs_six_microseconds() -> None:
     assert best_bound(instance("uneven4", "all-gather", chunk_size=1))["value"] >= 6 * 10**6
 
