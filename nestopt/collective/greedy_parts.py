@@ -4,9 +4,9 @@ A collective falls into up to four kinds of parts. Chunks with one source and ma
 *copied* (`greedy_steps` on equal links, `greedy_translate` on networks that look the same from
 every node, `greedy_match` otherwise). Reductions to one NPU are the same thing backwards in time on
 the reversed network. An All-Reduce is a reduction to one NPU a chunk, then a broadcast from it, or
-trees for both that are packed together (`greedy_trees`).
-Chunks with one source and one destination are *routed* (`alltoall`). Where a collective has parts
-of several kinds, their schedules are merged by list scheduling.
+trees for both that are packed together (`greedy_trees`). Chunks with one source and one destination
+are *routed* (`alltoall`). Where a collective has parts of several kinds, their schedules are merged
+by list scheduling.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from nestopt.collective.alltoall import route_all
 from nestopt.collective.greedy_bound import quick_bound
 from nestopt.collective.greedy_insert import rearrange
-from nestopt.collective.greedy_join import retime
+from nestopt.collective.greedy_join import MOST_SENDS, retime
 from nestopt.collective.greedy_match import Effort, Sends, match
 from nestopt.collective.greedy_network import link_times, make_task
 from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.greedy_rounds import match_in_rounds
 from nestopt.collective.greedy_steps import equal_step, match_steps
 from nestopt.collective.greedy_translate import find_translation, match_translated
-from nestopt.collective.greedy_trees import MOST_SENDS, pack
+from nestopt.collective.greedy_trees import pack
 from nestopt.collective.problem import CollectiveInstance, in_columns
 from nestopt.collective.schedule import REDUCE, Schedule
 

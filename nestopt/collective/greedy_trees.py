@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.greedy_join import MOST_SENDS
 from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.kernels_event import INFINITE
 from nestopt.collective.schedule import COPY, REDUCE, Schedule
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from nestopt.collective.greedy_network import Task
     from nestopt.collective.greedy_parallel import Best
 
-__all__ = ["MOST_SENDS", "pack"]
+__all__ = ["pack"]
 
-MOST_SENDS = 6_000_000
 MOST_SECONDS = 60.0
 MOST_TRIES = 400
 ROUNDS = 3
@@ -32,7 +32,9 @@ _UNEQUAL = ((1.0, 0.0), (0.0, 0.0), (1.0, 0.1), (0.0, 1.0), (4.0, 0.0), (0.5, 0.
 
 
 def pack(task: Task, back: Task, effort: Effort) -> Best[Schedule] | None:
-    """The best schedule of All-Reduces over a few orders of roots; None where it takes too long.
+    """The best schedule of All-Reduces over a few orders of roots.
+
+    None beyond `MOST_SENDS` sends or, nominally, `MOST_SECONDS`.
 
     Parameters
     ----------
@@ -91,6 +93,7 @@ def _packing(
         root,
         price,
         balance,
+        # far more than a balanced packing puts on any link
         64 + 3 * sends // topology.num_links,
         link,
         start,
