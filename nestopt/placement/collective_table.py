@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestopt.errors import InputError, naming
@@ -157,7 +158,9 @@ class CollectiveTable:
         return cls(
             model.name,
             tuple(
-                Figures(level.latency, level.port, math.inf if level.uplink is None else level.uplink)
+                Figures(
+                    level.latency, level.port, math.inf if level.uplink is None else level.uplink
+                )
                 for level in model.levels
             ),
             tuple(
@@ -183,7 +186,7 @@ def _check_row(row: Row, levels: int, where: str) -> None:
             "that is crossed, of at least 1 each and at least 2 at the end",
             field=f"{where}.counts",
         )
-    uneven = any(s < 1 for s in sharing) or any(b % a for a, b in zip(sharing, sharing[1:]))
+    uneven = any(s < 1 for s in sharing) or any(b % a for a, b in pairwise(sharing))
     if len(sharing) != len(counts) - 1 or uneven:
         raise InputError(
             f"{list(sharing)}; expected {len(counts) - 1} numbers (one less than counts) of at "

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["NEVER", "TableEntries", "lines_of"]
+__all__ = ["NEVER", "TableEntries", "layouts_of", "lines_of"]
 
 NEVER = 1e200
 """Instead of infinity, so that zero bytes cost nothing."""
@@ -81,12 +81,7 @@ class TableEntries:
         keys = _layouts(devices, starts, offsets, group_of, self.plain)
         distinct, which = np.unique(keys, axis=0, return_inverse=True)
         none = np.full(self.width, NEVER)
-        levels = len(group_of)
-        rows = []
-        for key in distinct:
-            counts, sharing = key[:levels], key[levels:]
-            layout = Layout(tuple(counts[counts > 0].tolist()), tuple(sharing[sharing > 0].tolist()))
-            rows.append(self.entries.get(layout, none))
+        rows = [self.entries.get(_layout_of(key), none) for key in distinct]
         return np.stack(rows)[which.reshape(-1)]
 
     def least(self, suits: Callable[[Layout], bool]) -> Floats:
@@ -94,6 +89,20 @@ class TableEntries:
         chosen = [row for layout, row in self.lines.items() if suits(layout)]
         together = [_best(line for row in chosen for line in row[p]) for p in range(len(PATTERNS))]
         return _entries([_merged(lines, self.count) for lines in together], self.count)
+
+
+def layouts_of(
+    devices: Ints, starts: Ints, offsets: Ints, group_of: Ints, plain: Flags
+) -> list[Layout | None]:
+    """The layouts of a family at many places; see `comm.family_profiles`."""
+    keys = _layouts(devices, starts, np.ascontiguousarray(offsets), group_of, plain)
+    return [_layout_of(key) if key[0] else None for key in keys]
+
+
+def _layout_of(key: Ints) -> Layout:
+    """The layout of a row of `_layouts`; without counts for a family that has none."""
+    counts, sharing = key.reshape(2, -1)
+    return Layout(tuple(counts[counts > 0].tolist()), tuple(sharing[sharing > 0].tolist()))
 
 
 def lines_of(profile: Floats, pattern: int, first: int) -> Iterator[tuple[Floats, Floats]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nestopt.placement.plan import Plan
     from nestopt.result import Result
 
-__all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem"]
+__all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem", "cluster_of"]
 
 SCHEMA = "nestopt.instance/1"
 
@@ -134,11 +134,7 @@ class PlacementProblem:
             if names_file(workload_name)
             else named("workload", workload_name)
         )
-        cluster: Cluster = (
-            Cluster.from_json(read_json(cluster_name), file=cluster_name)
-            if names_file(cluster_name)
-            else named("cluster", cluster_name)
-        )
+        cluster = cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
@@ -226,6 +222,25 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def cluster_of(name: str) -> Cluster:
+    """The cluster of a library name, or in a file.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If the file or a value is wrong.
+    """
+    from nestopt.io import names_file, read_json
+    from nestopt.registry import named
+
+    if names_file(name):
+        return Cluster.from_json(read_json(name), file=name)
+    cluster: Cluster = named("cluster", name)
+    return cluster
 
 
 def _with_table(cluster: Cluster, file: str) -> Cluster:

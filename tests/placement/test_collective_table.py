@@ -75,7 +75,8 @@ def test_layouts(sets: np.ndarray, layout: tuple[tuple[int, ...], tuple[int, ...
 
 
 @pytest.mark.parametrize(
-    ("level", "group", "holds"), [(0, 0, False), (0, 1, False), (0, 2, True), (1, 0, False), (2, 0, True)]
+    ("level", "group", "holds"),
+    [(0, 0, False), (0, 1, False), (0, 2, True), (1, 0, False), (2, 0, True)],
 )
 def test_a_row_does_not_hold_where_a_figure_is_overridden(
     level: int, group: int, holds: bool
@@ -161,7 +162,7 @@ def test_contended_synchronisations_use_rows_only_where_nothing_else_loads_the_l
 
 def test_round_trip_and_hash() -> None:
     rng = np.random.default_rng(5)
-    workload, plain, plan = random_case(rng)
+    workload, plain, _ = random_case(rng)
     table = random_table(rng, plain, families_on(rng, plain, 40))
     assert table.rows
     again = CollectiveTable.from_json(json.loads(json.dumps(table.to_json())))
@@ -189,7 +190,7 @@ def test_a_result_with_a_table_is_checked_by_itself() -> None:
     rows = result.instance["data"]["cluster"]["collectives"]["rows"]
     for row in rows:
         row["lines"] = [{"alpha": 1.0, "beta": 1.0}]
-    with pytest.raises(CheckError, match="instance.sha256"):
+    with pytest.raises(CheckError, match=r"instance\.sha256"):
         check_result(result)
     result.instance["sha256"] = sha256_of(result.instance["data"])
     with pytest.raises(CheckError, match="is claimed"):
@@ -234,7 +235,7 @@ def test_a_table_of_other_levels_is_refused() -> None:
     table = CollectiveTable.from_json(small_table())
     levels = list(even_cluster().levels)
     slower = replace(levels[1], port=5e9)
-    with pytest.raises(InputError, match=r"collectives.levels\[1\].port: made for 10000000000 bytes"):
+    with pytest.raises(InputError, match=r"collectives.levels\[1\].port: made for 10000000000 "):
         even_cluster(levels=(levels[0], slower, levels[2])).with_collectives(table)
     with pytest.raises(InputError, match="made for 3 levels; the cluster has 1"):
         Cluster.regular("flat", (4,), levels[2:], [DEVICE]).with_collectives(table)
@@ -260,5 +261,5 @@ def test_names_and_settings(tmp_path) -> None:
         PROBLEM.from_names(other, table)
     with pytest.raises(UsageError, match="model=max-load has no collectives"):
         PROBLEM.from_names(names, table | {"model": "max-load"})
-    with pytest.raises(InputError, match="none.json: cannot be read"):
+    with pytest.raises(InputError, match=r"none\.json: cannot be read"):
         PROBLEM.from_names(names, {"collectives": "none.json"})

@@ -201,7 +201,7 @@ def place_stages(
 
 
 class _FamilyProfiles:
-    """Profiles (places, families, entries) of the grids of one width; what they share is found once."""
+    """Profiles (places, families, entries) of one width's grids; shared ones are found once."""
 
     def __init__(self, line: Line, starts: Ints, offsets: Ints) -> None:
         self._line, self._starts, self._offsets = line, starts, offsets
