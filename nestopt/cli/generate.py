@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption, TimeLimitOption
-from nestopt.errors import UsageError
+from nestopt.errors import UsageError, unknown_name
 
 __all__ = ["generate"]
 
 SCHEMA = "nestopt.generated/1"
 MOST_SHOWN = 6
+TABLE = "collective-table"
 
 
 def generate(
@@ -125,6 +126,7 @@ def generate(
       1  the parameters do not fit the family
       2  wrong command line
     """
+    from instances.generate import KINDS
     from instances.generate import generate as make
     from instances.options import Options
     from nestopt.cli.collective_table import make_table
@@ -154,14 +156,16 @@ def generate(
         days=days,
         connected=connected,
     )
-    if kind == "collective-table":
+    if kind not in (*KINDS, TABLE):
+        raise unknown_name("kind", kind, (*KINDS, TABLE))
+    if kind == TABLE:
         if replace(options, seed=0) != Options() or tenants is not None:
-            raise UsageError("a collective-table takes --sizes, --members, --time-limit and --seed")
+            raise UsageError(f"a {TABLE} takes --sizes, --members, --time-limit and --seed")
         data, notes = make_table(spec, sizes, members, time_limit, seed)
     else:
         for option, text in of_table.items():
             if text is not None:
-                raise UsageError(f"{option} goes with a collective-table, not with a {kind}")
+                raise UsageError(f"{option} goes with a {TABLE}, not with a {kind}")
         made = make(kind, spec, options, tenants=tenants)
         data, notes = made.data, made.notes
     write_json(target, data)

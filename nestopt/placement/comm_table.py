@@ -68,7 +68,7 @@ class TableEntries:
         for item in cluster.overrides:
             plain[item.level, item.group] = False
         rows = {(row.pattern, row.layout): row.lines for row in table.rows}
-        lines = {}
+        lines: dict[Layout, tuple[tuple[Line, ...], ...]] = {}
         for layout in dict.fromkeys(row.layout for row in table.rows):
             gather, reduce, swap = (rows.get((pattern, layout), ()) for pattern in PATTERNS)
             both = *reduce, *(Line(2 * alpha, 2 * beta) for alpha, beta in gather)

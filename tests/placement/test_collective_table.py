@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from plan_cases import random_case, result_of, roomy
 from random_tables import families_in, families_on, layout_of, random_table, table_of
+from rich.console import Console
 
 from nestopt.errors import CheckError, InputError, UsageError
 from nestopt.io import sha256_of
@@ -187,6 +189,10 @@ def test_a_result_with_a_table_is_checked_by_itself() -> None:
             break
     result = result_of(workload, big, shown)
     assert any("as claimed" in line for line in check_result(result))
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    PROBLEM.describe(result, console)
+    rows = len(big.collectives.rows)
+    assert f"  table      {rows} rows beside the formulas" in console.file.getvalue()
     rows = result.instance["data"]["cluster"]["collectives"]["rows"]
     for row in rows:
         row["lines"] = [{"alpha": 1.0, "beta": 1.0}]
