@@ -261,7 +261,7 @@ def test_names_and_settings(tmp_path) -> None:
     instance = PROBLEM.from_names(names, table)
     assert instance.cluster.collectives.to_json() == small_table()
     again = PROBLEM.from_json(instance.to_json())
-    assert sha256_of(again.to_json()) == sha256_of(instance.to_json())
+    assert again.cluster.to_json() == instance.cluster.to_json()
     other = names | {"cluster": "h100-spineleaf-64"}
     with pytest.raises(InputError, match=r"t\.json: levels\[0\]\.latency: made for 1e-06 s"):
         PROBLEM.from_names(other, table)

@@ -78,7 +78,7 @@ class _Builder:
             return _End(devices[0], min(away, uplink), latency)
         if count > 1 and away < port:
             self._star(devices, port - away, latency, 0.0)
-        return self._star(devices, away if count == 1 else min(away, port), latency, uplink)
+        return self._star(devices, away, latency, uplink)
 
     def _star(self, ends: Sequence[int], bandwidth: float, latency: float, up: float) -> _End:
         switch = self._node(True)
