@@ -213,7 +213,7 @@ class _Solver:
 
         symmetries = find_symmetries(problem) if self.choice("symmetry") == "yes" else []
         self.stats["symmetries"] = len(symmetries)
-        skip = 0
+        skip, last = 0, -1
         while state.high is None or state.low < state.high or not self._model_written():
             if self._gap_closed(state, problem.tick):
                 state.limit = Limit.ITERATIONS
@@ -222,9 +222,12 @@ class _Solver:
                 state.limit = Limit.TIME
                 return
             horizon = max(state.next_horizon(), skip)
-            if state.high is not None and horizon >= state.high and not self.options.write_model:
-                state.limit = Limit.TIME
-                return
+            if state.high is not None and horizon >= state.high and self._model_written():
+                # all below was left undecided: once more the step below, in the time that is left
+                if last == state.high - 1:
+                    state.limit = Limit.TIME
+                    return
+                horizon = last = state.high - 1
             # while a shorter schedule may still be found above, leave time for it
             share = self.left() / 2 if state.high is None or horizon + 1 < state.high else 1e18
             begin = time.perf_counter()

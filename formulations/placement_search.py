@@ -9,7 +9,6 @@ scenarios bounds the instance.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +17,7 @@ from formulations.placement_data import PlacementData
 from formulations.placement_scenario import Scenario, ScenarioData, quick_bound
 from nestopt.errors import CheckError, NestoptError, UsageError
 from nestopt.integers import divisors
+from nestopt.placement.clock import Clock, SearchStopped
 from nestopt.placement.cost import grid_of, mode_of
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.plan import Plan
@@ -101,14 +101,14 @@ class _Run:
     bounds: dict[Scenario, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.began = time.perf_counter()
+        self.clock = Clock(self.options.time_limit)
         workload, cluster = self.instance.workload, self.instance.cluster
         self.settings = SpaceSettings.parse(self.options.set)
         if self.options.space not in ("structured", "general"):
             raise UsageError(f"unknown space {self.options.space!r}; known: structured, general")
         if self.options.set.get("start", "dp") not in ("dp", "none"):
             raise UsageError(f"start={self.options.set['start']}; known: dp, none")
-        deadline = self.began + self.options.time_limit
+        deadline = self.clock.begin + self.clock.limit
         self.data = PlacementData(
             workload, cluster, self.settings, self.options.objective, deadline
         )
@@ -138,10 +138,6 @@ class _Run:
         """The bound of the instance."""
         return min(self.objective, min(self.bounds.values(), default=math.inf))
 
-    @property
-    def _remaining(self) -> float:
-        return self.options.time_limit - (time.perf_counter() - self.began)
-
     def _cutoff(self) -> float:
         """Plans that cost more are not looked for."""
         return self.objective * (1 - max(self.model_class.precision, self.options.rel_gap))
@@ -166,8 +162,7 @@ class _Run:
     def _relax(self, seconds: float) -> None:
         """Raise the scenarios' bounds by the position-free relaxation of the dynamic program."""
         from nestopt.placement.dp.cases import all_cases
-        from nestopt.placement.dp.search import SearchStopped
-        from nestopt.placement.dp.solve import Clock, new_search
+        from nestopt.placement.dp.solve import new_search
 
         clock = Clock(seconds)
         relaxed: dict[tuple[int, int, int], float] = {}
@@ -242,7 +237,7 @@ class _Run:
             wanted = self.options.write_model is not None and self.stats["models"] == 0
             if self.bounds[scenario] >= self._cutoff() and not wanted:
                 break
-            if self._remaining <= 0:
+            if self.clock.left <= 0:
                 self.limit = Limit.TIME
                 return
             self._close(scenario)
@@ -281,7 +276,7 @@ class _Run:
         model = self.model_class(data, reference or 1.0, cutoff)
         self.stats["models"] += 1
         while self.limit is None:
-            remaining = self._remaining
+            remaining = self.clock.left
             if remaining <= 0:
                 self.limit = Limit.TIME
                 return
@@ -335,8 +330,7 @@ class _Run:
     def _report(self, note: str) -> None:
         if self.options.progress is not None:
             value = self.objective if self.best is not None else None
-            seconds = time.perf_counter() - self.began
-            self.options.progress(seconds, value, self.bound, note)
+            self.options.progress(self.clock.seconds, value, self.bound, note)
 
     def _count(self, outcome: Outcome) -> None:
         for key, value in outcome.stats.items():
@@ -367,7 +361,9 @@ class _Run:
             from nestopt.placement.why import explain
 
             ended, bound = Termination(Reason.INFEASIBLE), math.inf
-            because = explain(self.data.workload, self.data.cluster, self.settings)
+            because = explain(
+                self.data.workload, self.data.cluster, self.settings, self.clock.check
+            )
         open_scenarios = {
             s.label(): value for s, value in self.bounds.items() if value < self._cutoff()
         }
@@ -378,7 +374,7 @@ class _Run:
             termination=ended,
             objective=objective,
             bound=bound,
-            seconds=time.perf_counter() - self.began,
+            seconds=self.clock.seconds,
             seed=self.options.seed,
             threads=self.options.threads,
             solution=self._reported(),

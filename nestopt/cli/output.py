@@ -21,6 +21,7 @@ __all__ = [
     "note",
     "print_json",
     "quantity",
+    "signed_percent",
     "stdout_to_stderr",
 ]
 
@@ -49,6 +50,12 @@ def quantity(problem: str, value: float | None) -> str:
     from nestopt.units import format_seconds
 
     return "-" if value is None else format_seconds(value * _SECONDS_PER_UNIT.get(problem, 1.0))
+
+
+def signed_percent(share: float) -> str:
+    """A difference as a percentage of three decimals with its sign, which zero has not."""
+    text = f"{share:+.3%}"
+    return text if text.strip("+-0.%") else text.lstrip("+-")
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read, is no result or holds no solution
     """
     from nestopt.cli.inputs import read_result
-    from nestopt.cli.output import definitions, print_json, quantity
+    from nestopt.cli.output import definitions, print_json, quantity, signed_percent
     from nestopt.problem import get_problem
 
     loaded = read_result(result)
@@ -45,7 +45,7 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
     rows = [
         ("closed form", quantity(loaded.problem, shown.pop("closed_form"))),
         ("simulated", quantity(loaded.problem, shown.pop("simulated"))),
-        ("relative difference", f"{shown.pop('relative_difference'):+.3%}"),
+        ("relative difference", signed_percent(shown.pop("relative_difference"))),
     ]
     rows += [
         (key.replace("_", " "), _text(loaded.problem, key, value))

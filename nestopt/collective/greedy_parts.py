@@ -3,7 +3,8 @@
 A collective falls into up to four kinds of parts. Chunks with one source and many destinations are
 *copied* (`greedy_steps` on equal links, `greedy_translate` on networks that look the same from
 every node, `greedy_match` otherwise). Reductions to one NPU are the same thing backwards in time on
-the reversed network. An All-Reduce is a reduction to one NPU a chunk, then a broadcast from it.
+the reversed network. An All-Reduce is a reduction to one NPU a chunk, then a broadcast from it, or
+trees for both that are packed together (`greedy_trees`).
 Chunks with one source and one destination are *routed* (`alltoall`). Where a collective has parts
 of several kinds, their schedules are merged by list scheduling.
 """
@@ -26,6 +27,7 @@ from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.greedy_rounds import match_in_rounds
 from nestopt.collective.greedy_steps import equal_step, match_steps
 from nestopt.collective.greedy_translate import find_translation, match_translated
+from nestopt.collective.greedy_trees import MOST_SENDS, pack
 from nestopt.collective.problem import CollectiveInstance, in_columns
 from nestopt.collective.schedule import REDUCE, Schedule
 
@@ -237,7 +239,7 @@ def _reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule, dic
 
 
 def _all_reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule, dict[str, Any]]:
-    """Reduce every chunk to one NPU, then broadcast each sum from where it lies."""
+    """Reduce every chunk to one NPU, then broadcast each sum; or both along packed trees."""
     phases, stats = [], {}
     for kind, pattern in (("reduce", "reduce-scatter"), ("copy", "all-gather")):
         phase = _with_patterns(instance, {"all-reduce": pattern})
@@ -253,13 +255,19 @@ def _all_reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule,
     )
     best = _shorter(both, retime(instance, both))
     effort = replace(effort, target=max(effort.target, int(quick_bound(instance)["value"])))
+    claims = instance.topology.num_nodes * instance.collective.num_chunks
+    if not _searched(best, effort) or claims > MOST_SENDS:
+        return best, stats
+    parts = _with_patterns(instance, {"all-reduce": "all-gather"}).collective.parts
+    task = make_task(instance.topology, parts, instance.latency)
+    back = make_task(instance.topology.reversed(), parts, instance.latency)
+    found = pack(task, back, effort)
+    if found is not None and found.makespan < best.makespan_ps:
+        best, stats = found.value, stats | _stats("trees", found.tries)
     if _searched(best, effort) and instance.topology.num_nodes * best.num_sends < MOST_REARRANGED:
-        parts = _with_patterns(instance, {"all-reduce": "all-gather"}).collective.parts
-        task = make_task(instance.topology, parts, instance.latency)
-        back = make_task(instance.topology.reversed(), parts, instance.latency)
         found = rearrange(task, best, effort, back=back)
         if found is not None and found.makespan < best.makespan_ps:
-            return found.value, stats | _stats("insertion", found.tries)
+            best, stats = found.value, stats | _stats("insertion", found.tries)
     return best, stats
 
 

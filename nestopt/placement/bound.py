@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from nestopt.placement.clock import Clock, SearchStopped
 from nestopt.placement.dp.cases import all_cases
-from nestopt.placement.dp.search import SearchStopped
-from nestopt.placement.dp.solve import Clock, new_search
+from nestopt.placement.dp.solve import new_search
 from nestopt.placement.space import SpaceSettings
 
 if TYPE_CHECKING:

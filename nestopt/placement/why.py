@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.clock import SearchStopped
 from nestopt.placement.cost import Blocks, StageCosts
 from nestopt.units import format_bytes, parse_bytes
 
@@ -32,13 +33,26 @@ def explain(
     """The constraints that no plan of the space satisfies, in words.
 
     Names the operator that needs most, the largest device, and the least memory that would do,
-    where memory binds; else the divisibility or the devices that bind.
+    where memory binds; else the divisibility or the devices that bind. Says so where it was stopped
+    before it could tell.
 
     Parameters
     ----------
     stop : callable
-        Called often; raises when a limit is reached.
+        Called often; raises `SearchStopped` when a limit is reached.
     """
+    try:
+        return _reasons(workload, cluster, settings, stop)
+    except (SearchStopped, KeyboardInterrupt):
+        return (
+            "space: the search was exhausted without a plan, but ended before it could name the "
+            "constraint that binds",
+        )
+
+
+def _reasons(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
+) -> tuple[str, ...]:
     alive = cluster.alive
     if not len(alive):
         return (f"devices: all {cluster.num_devices} devices have failed",)

@@ -13,6 +13,7 @@ import pytest
 import nestopt as package
 from nestopt.cli.app import app
 from nestopt.cli.library import library
+from nestopt.cli.output import signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +125,22 @@ def test_simulate_prints_both_times(nestopt: Callable, result: Path) -> None:
     ]
     data = json.loads(nestopt("simulate", str(result), "--json").out)
     assert data["schema"] == "nestopt.simulation/1" and data["simulated"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0.000%"),
+        (-0.0, "0.000%"),
+        (-2.2e-16, "0.000%"),
+        (4e-6, "0.000%"),
+        (-6e-6, "-0.001%"),
+        (0.1, "+10.000%"),
+        (-1.0, "-100.000%"),
+    ],
+)
+def test_a_difference_that_rounds_to_zero_has_no_sign(share: float, text: str) -> None:
+    assert signed_percent(share) == text
 
 
 def test_plot_writes_the_picture(nestopt: Callable, result: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from formulations.collective_grid import finest_tick, grid_problem
 from formulations.collective_milp import CollectiveMilp
 from formulations.collective_solve import solve_cpsat, solve_milp
 from formulations.collective_symmetry import automorphism, find_symmetries
+from formulations.outcome import Outcome
 from nestopt.collective.bounds import best_bound
 from nestopt.collective.check import check_schedule
 from nestopt.collective.collective import PATTERNS, Collective
@@ -22,7 +23,7 @@ from nestopt.collective.topology import Topology
 from nestopt.errors import UsageError
 from nestopt.options import SolveOptions
 from nestopt.registry import get_method, named
-from nestopt.result import Limit, Reason
+from nestopt.result import Limit, Reason, Termination
 
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 
@@ -137,6 +138,33 @@ def test_infeasibility_of_the_step_below_is_proved_without_bounds(solve) -> None
     assert tried[optimum] == "optimal"
     assert tried[optimum - 1] == "infeasible"
     assert result.witness["kind"] == "search"
+
+
+@pytest.mark.parametrize("second_try", [True, False])
+def test_undecided_horizons_below_a_schedule_are_tried_again(monkeypatch, second_try) -> None:
+    problem = instance("mesh2d:2x3", "all-to-all")
+    bare = options(incumbent="none", bound="none")
+    optimum = int(solve_cpsat(problem, bare).objective) // UNIT
+    whole = CollectiveCpsat.solve
+    tried: list[int] = []
+
+    def solve(model, hint, **settings):
+        horizon = model.windows.horizon
+        tried.append(horizon)
+        if horizon < optimum and not (second_try and horizon in tried[:-1]):
+            ended = Termination(Reason.NO_SOLUTION, Limit.TIME)
+            return Outcome(ended, None, -np.inf, None, 0.0), []
+        return whole(model, hint, **settings)
+
+    monkeypatch.setattr(CollectiveCpsat, "solve", solve)
+    result = solve_cpsat(problem, bare)
+    assert result.objective == optimum * UNIT
+    assert tried[-1] == optimum - 1 and tried.count(optimum - 1) == 2
+    if second_try:
+        assert result.termination.reason is Reason.OPTIMAL
+    else:
+        assert result.termination.reason is Reason.FEASIBLE
+        assert result.termination.limit is Limit.TIME
 
 
 def test_four_node_graph_is_proved_without_any_help() -> None:

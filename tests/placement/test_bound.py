@@ -12,8 +12,9 @@ from truth import general_optimum, search, structured_optimum
 from nestopt.options import SolveOptions
 from nestopt.placement.bound import bounds, compute_bound, relaxed_bound
 from nestopt.placement.check import check_result
+from nestopt.placement.clock import Clock
 from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.dp.solve import Clock, solve
+from nestopt.placement.dp.solve import solve
 from nestopt.placement.problem import PROBLEM, PlacementInstance
 from nestopt.placement.workload import Operator, Workload
 from nestopt.registry import named

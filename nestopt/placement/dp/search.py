@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.clock import SearchStopped
 from nestopt.placement.cost import config_of
 from nestopt.placement.dp.boxes import Boxes
 from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
@@ -41,20 +42,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Search", "SearchStopped", "Stats"]
+__all__ = ["Search", "Stats"]
 
 _CHUNK = 512
 _FIRST_LABELS = 1 << 14
 _BEAM_BOXES = 8
 _MOST_ENTRIES = 4_000_000
-
-
-class SearchStopped(Exception):
-    """A limit was reached in the middle of a scenario."""
-
-    def __init__(self, limit: str) -> None:
-        super().__init__(limit)
-        self.limit = limit
 
 
 @dataclass(slots=True)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.placement.clock import Clock, SearchStopped
 from nestopt.placement.comm import Network
 from nestopt.placement.cost import StageCosts
 from nestopt.placement.dp.cases import all_cases, raised
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
-from nestopt.placement.dp.search import Search, SearchStopped, Stats
+from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.evaluate import reported
 from nestopt.placement.space import SpaceSettings
+from nestopt.placement.why import explain
 from nestopt.result import Limit, Reason, Result, Termination, instance_record
 
 if TYPE_CHECKING:
@@ -67,24 +68,6 @@ class Outcome:
     general_bound: float
     limit: str | None
     stats: dict[str, Any]
-
-
-class Clock:
-    """Wall-clock seconds since it was made, and a check against a limit."""
-
-    def __init__(self, limit: float) -> None:
-        self.begin = time.perf_counter()
-        self.limit = limit
-
-    @property
-    def seconds(self) -> float:
-        """Seconds so far."""
-        return time.perf_counter() - self.begin
-
-    def check(self) -> None:
-        """Raise `SearchStopped` when the limit is over."""
-        if self.seconds > self.limit:
-            raise SearchStopped("time")
 
 
 def new_search(
@@ -265,7 +248,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         termination = Termination(Reason.NO_SOLUTION, Limit(found.limit or "iterations"))
     else:
         termination = Termination(Reason.INFEASIBLE)
-        because = _explained(workload, cluster, settings, clock)
+        because = explain(workload, cluster, settings, clock.check)
         bound = math.inf
     return Result(
         problem="placement",
@@ -292,20 +275,6 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
             **{k: v for k, v in options.set.items() if k not in ("batch", "model")},
         },
     )
-
-
-def _explained(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, clock: Clock
-) -> tuple[str, ...]:
-    from nestopt.placement.why import explain
-
-    try:
-        return explain(workload, cluster, settings, clock.check)
-    except (SearchStopped, KeyboardInterrupt):
-        return (
-            "space: the search was exhausted without a plan, but ended before it could name the "
-            "constraint that binds",
-        )
 
 
 def _json_number(value: float) -> float | None:
