@@ -17,7 +17,8 @@ from nestopt.io import sha256_of
 from nestopt.placement.check import Tree, check_result, contended_syncs, family_of, price
 from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.collective_table import CollectiveTable, Layout, Line, Row
-from nestopt.placement.comm import PROFILE, Network, all_reduce, family_profiles
+from nestopt.placement.comm import PROFILE, Network, all_gather, all_reduce, family_profiles
+from nestopt.placement.comm_table import TableEntries
 from nestopt.placement.evaluate import evaluate, reported
 from nestopt.placement.problem import PROBLEM, PlacementInstance
 
@@ -113,6 +114,33 @@ def test_the_cheapest_of_formulas_and_lines_is_taken() -> None:
         assert all_reduce(4, profile, np.array([size]))[0] == pytest.approx(wanted, rel=1e-14)
         assert family.exchange(size) == plain.exchange(size)
     assert family.gather(1e8) == pytest.approx(5e-6 + 1e-4)
+
+
+def test_the_least_of_many_layouts_is_below_each_of_them() -> None:
+    """Pools have no more lines than a row, so some are merged: lower, but never by much."""
+    rng = np.random.default_rng(1)
+    gaps = []
+    sizes = np.geomspace(1.0, 1e10, 50)
+    cluster = even_cluster()
+    assert Network.of(cluster).entries == PROFILE
+    for _ in range(100):
+        rows = []
+        for layout in (((4,), ()), ((2, 2), (1,)), ((1, 4), (2,)), ((1, 2, 2), (4, 8))):
+            factors = np.exp(rng.uniform(-2, 2, size=(int(rng.integers(1, 4)), 2)))
+            lines = tuple(Line(1e-5 * a, 1e-10 * b) for a, b in factors.tolist())
+            rows.append(Row("all-gather", Layout(*layout), lines))
+        table = TableEntries.of(cluster.with_collectives(table_of(cluster, rows)))
+        assert table is not None
+
+        def price(entries: np.ndarray) -> np.ndarray:
+            profile = np.concatenate([np.full(PROFILE, 1e200), entries])
+            return all_gather(4, profile, sizes)
+
+        pool = price(table.least(lambda layout: len(layout.counts) > 1))
+        each = np.min([price(table.entries[row.layout]) for row in rows[1:]], axis=0)
+        assert (pool <= each * (1 + 1e-12)).all()
+        gaps.append(float((pool / each).min()))
+    assert np.median(gaps) > 0.7
 
 
 # --- evaluator and checker ----------------------------------------------------------------------
