@@ -118,7 +118,8 @@ def generate(
       nestopt generate cluster tree:8x4x16 --fail-rates llama3 --days 9 -o c.json
       nestopt generate workload random-dag:40,width=4 --seed 7 -o w.json
       nestopt generate instance all-gather@torus2d:8x8 --fail-npus 2 -o i.json
-      nestopt generate collective-table h100-spineleaf-64 --members 2,4,8 -o t.json
+      nestopt generate collective-table h100-spineleaf-64 \\
+          --members 2,4,8 -o t.json
 
     \b
     Exit status:

@@ -180,14 +180,14 @@ def test_tables_can_be_made_and_used() -> None:
     cluster = cluster_of((4, 2))
     seen: list[tuple[int, int]] = []
     table, compared = make_table(
-        cluster, [2.0**16, 2.0**24], [2, 4, 8], progress=lambda done, n, _: seen.append((done, n))
+        cluster, [2.0**16, 2.0**24], [2, 8], progress=lambda done, n, _: seen.append((done, n))
     )
-    layouts = layouts_on(cluster, [2, 4, 8])
+    layouts = layouts_on(cluster, [2, 8])
     assert seen == [(i, len(layouts)) for i in range(len(layouts))]
     assert len(compared) == 3 * 2 * len(layouts)
-    again, _ = make_table(cluster, [2.0**16, 2.0**24], [2, 4, 8])
-    read = CollectiveTable.from_json(table.to_json())
-    assert again.to_json() == read.to_json() == table.to_json()
+    assert CollectiveTable.from_json(table.to_json()).to_json() == table.to_json()
+    again, _ = make_table(cluster, [2.0**16, 2.0**24], [8])
+    assert again.rows == tuple(row for row in table.rows if row.layout.members == 8)
     # both halves of the tree at work at once: faster than one level after the other
     both = [c for c in compared if c.layout == Layout((4, 2), (1,)) and c.size > 1e7]
     assert min(c.line / c.formulas for c in both) < 0.95
