@@ -58,8 +58,8 @@ def test_dp_with_a_table_finds_the_enumerated_optimum(block: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
-def test_dp_with_a_table_finds_the_enumerated_optimum_a_thousand_times(block: int) -> None:
+@pytest.mark.parametrize("block", range(10))
+def test_dp_with_a_table_finds_the_enumerated_optimum_five_hundred_times(block: int) -> None:
     low = 1000 + 50 * block
     feasible, changed = agree_on(range(low, low + 50), devices=4, operators=3, modes=2)
     assert feasible > 20
