@@ -71,6 +71,11 @@ def search(
     gap up to the model's `precision` (what the solver's tolerances or a rounding of the times
     leave) counts as closed, and is reported.
     """
+    if instance.cluster.collectives is not None:
+        raise UsageError(
+            f"method {method} prices collectives by the formulas alone; every other method takes "
+            "a table of collectives"
+        )
     run = _Run(instance, options, model_class)
     try:
         run.start()

@@ -21,6 +21,7 @@ DATA = {
 PLACEMENT_DATA = DATA | {
     "nestopt.placement._files",
     "nestopt.placement.cluster",
+    "nestopt.placement.collective_table",
     "nestopt.placement.plan",
     "nestopt.placement.workload",
 }

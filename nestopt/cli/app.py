@@ -88,7 +88,7 @@ _COMMANDS = (
     (plot, "plot", "Draw a plan or a schedule."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
-    (generate, "generate", "Generate a topology, cluster, workload or instance."),
+    (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
     (import_file, "import", "Read a file of another tool."),
     (export_file, "export", "Write a topology for another tool."),
     (methods, "methods", "Methods of solve and the keys of --set."),

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from nestopt.cli.parameters import JsonOption
-from nestopt.errors import UsageError
+from nestopt.cli.parameters import JsonOption, TimeLimitOption
+from nestopt.errors import UsageError, unknown_name
 
 __all__ = ["generate"]
 
 SCHEMA = "nestopt.generated/1"
 MOST_SHOWN = 6
+TABLE = "collective-table"
 
 
 def generate(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="topology, cluster, workload or instance.")
+        str,
+        typer.Argument(
+            metavar="KIND", help="topology, cluster, workload, instance or collective-table."
+        ),
     ],
     spec: Annotated[
         str,
         typer.Argument(
             metavar="SPEC",
             help="Family and size, such as torus3d:4x4x4, tree:8x4x16 or random-dag:40; of an "
-            "instance its two parts with @ between. `nestopt library list` names the families.",
+            "instance its two parts with @ between; of a collective-table its cluster, a name or a "
+            "file. `nestopt library list` names the families.",
         ),
     ],
     output: Annotated[
@@ -74,16 +80,35 @@ def generate(
             "contiguous:4, random:4,size=8 or overlapping:2.",
         ),
     ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--sizes",
+            metavar="LIST",
+            help="Table: buffers to synthesize for. Default: 64KiB,1MiB,64MiB.",
+        ),
+    ] = None,
+    members: Annotated[
+        str | None,
+        typer.Option(
+            "--members", metavar="LIST", help="Table: sizes of groups. Default: 2,4,8,16."
+        ),
+    ] = None,
+    time_limit: TimeLimitOption = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed of every random choice.")
     ] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Generate a topology, a cluster, a workload or an instance.
+    """Generate a topology, a cluster, a workload, an instance or a table of collectives.
 
     The same words and seed give the same bytes on every machine. Of two failure counts
     with one seed the smaller set is a part of the larger one. The options are a suffix
     of the name too: torus2d:8x8+fail-npus:3+seed:1 names the same network everywhere.
+
+    A table of collectives has synthesized algorithms for the groups that plans have on a
+    cluster, beside the formulas: `nestopt solve --set collectives=T.json` takes the
+    cheapest of both. A --time-limit leaves out its largest groups.
 
     \b
     Examples:
@@ -93,6 +118,8 @@ def generate(
       nestopt generate cluster tree:8x4x16 --fail-rates llama3 --days 9 -o c.json
       nestopt generate workload random-dag:40,width=4 --seed 7 -o w.json
       nestopt generate instance all-gather@torus2d:8x8 --fail-npus 2 -o i.json
+      nestopt generate collective-table h100-spineleaf-64 \\
+          --members 2,4,8 -o t.json
 
     \b
     Exit status:
@@ -100,8 +127,10 @@ def generate(
       1  the parameters do not fit the family
       2  wrong command line
     """
+    from instances.generate import KINDS
     from instances.generate import generate as make
     from instances.options import Options
+    from nestopt.cli.collective_table import make_table
     from nestopt.cli.inputs import writable
     from nestopt.cli.output import note, print_json
     from nestopt.io import sha256_of, write_json
@@ -117,6 +146,7 @@ def generate(
     if (fail_rates is None) != (days == 0):
         raise UsageError("--fail-rates and --days go together")
     target = writable("--output", output, (".json",))
+    of_table = {"--sizes": sizes, "--members": members, "--time-limit": time_limit}
     options = Options(
         seed=seed,
         heterogeneity=tuple(heterogeneity or ()),
@@ -127,13 +157,24 @@ def generate(
         days=days,
         connected=connected,
     )
-    made = make(kind, spec, options, tenants=tenants)
-    write_json(target, made.data)
-    summary = {"name": made.data["name"], "sha256": sha256_of(made.data)}
+    if kind not in (*KINDS, TABLE):
+        raise unknown_name("kind", kind, (*KINDS, TABLE))
+    if kind == TABLE:
+        if replace(options, seed=0) != Options() or tenants is not None:
+            raise UsageError(f"a {TABLE} takes --sizes, --members, --time-limit and --seed")
+        data, notes = make_table(spec, sizes, members, time_limit, seed)
+    else:
+        for option, text in of_table.items():
+            if text is not None:
+                raise UsageError(f"{option} goes with a {TABLE}, not with a {kind}")
+        made = make(kind, spec, options, tenants=tenants)
+        data, notes = made.data, made.notes
+    write_json(target, data)
+    summary = {"name": data["name"], "sha256": sha256_of(data)}
     if json:
-        print_json({"schema": SCHEMA, "kind": kind, "written": output} | summary | made.notes)
+        print_json({"schema": SCHEMA, "kind": kind, "written": output} | summary | notes)
         return
-    for key, value in (summary | made.notes).items():
+    for key, value in (summary | notes).items():
         print(f"{key.replace('_', ' '):<16} {_shown(value)}")
     note(f"wrote {target}")
 

@@ -14,6 +14,7 @@ from nestopt.placement.cluster import DeviceType, parse_device_type
 
 __all__ = [
     "ClusterFile",
+    "CollectiveTableFile",
     "ConfigFile",
     "EdgeFile",
     "OperatorFile",
@@ -78,6 +79,39 @@ class OverrideFile(_Strict):
     uplink: Quantity | None = None
 
 
+class FiguresFile(_Strict):
+    """What a table of collectives knows of a level."""
+
+    latency: Number
+    port: Number
+    uplink: Number | None = None
+
+
+class LineFile(_Strict):
+    """A line of a table of collectives."""
+
+    alpha: Number
+    beta: Number
+
+
+class RowFile(_Strict):
+    """A row of a table of collectives."""
+
+    pattern: str
+    counts: list[Count]
+    sharing: list[Count]
+    lines: list[LineFile]
+
+
+class CollectiveTableFile(_Strict):
+    """A table of collectives."""
+
+    schema_: Literal["nestopt.collective-table/1"] = Field(alias="schema")
+    name: str = ""
+    levels: list[FiguresFile]
+    rows: list[RowFile]
+
+
 class ClusterFile(_Strict):
     """A cluster."""
 
@@ -88,6 +122,7 @@ class ClusterFile(_Strict):
     devices: list[DevicesFile]
     failed: list[Index] = []
     overrides: list[OverrideFile] = []
+    collectives: CollectiveTableFile | None = None
 
 
 class OperatorFile(_Strict):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.errors import InputError, naming
+from nestopt.placement.collective_table import CollectiveTable
 from nestopt.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ class Cluster:
     failed : tuple of int
         Devices that may not be used, ascending.
     overrides : tuple of Override
+    collectives : CollectiveTable or None
+        Synthesized algorithms beside the formulas; made for these levels.
     """
 
     name: str
@@ -151,6 +154,7 @@ class Cluster:
     sizes: tuple[tuple[int, ...], ...]
     failed: tuple[int, ...] = ()
     overrides: tuple[Override, ...] = field(default=())
+    collectives: CollectiveTable | None = None
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -177,6 +181,8 @@ class Cluster:
         if len(set(self.failed)) != len(self.failed):
             raise InputError("a device is listed twice", field="failed")
         object.__setattr__(self, "failed", tuple(sorted(self.failed)))
+        if self.collectives is not None:
+            self.collectives.check_levels(self.levels, "collectives.")
 
     def _check_tree(self) -> None:
         count = len(self.type_of)
@@ -273,6 +279,10 @@ class Cluster:
         """The same cluster with the device types replaced, index by index."""
         return replace(self, types=tuple(types))
 
+    def with_collectives(self, table: CollectiveTable | None) -> Cluster:
+        """The same cluster with another table of collectives, or none."""
+        return replace(self, collectives=table)
+
     def to_json(self) -> dict[str, Any]:
         """The cluster as JSON (schema ``nestopt.cluster/1``), in SI units."""
         levels = []
@@ -287,6 +297,7 @@ class Cluster:
                 row["uplink"] = level.uplink
             levels.append(row)
         names = [t.name for t in self.types]
+        table = {} if self.collectives is None else {"collectives": self.collectives.to_json()}
         return {
             "schema": CLUSTER_SCHEMA,
             "name": self.name,
@@ -305,6 +316,7 @@ class Cluster:
                 }
                 for item in self.overrides
             ],
+            **table,
         }
 
     @classmethod
@@ -357,6 +369,7 @@ class Cluster:
                 )
                 for o in model.overrides
             )
+            table = model.collectives
             return cls(
                 model.name,
                 tuple(levels),
@@ -365,6 +378,7 @@ class Cluster:
                 tuple(sizes),
                 tuple(model.failed),
                 overrides,
+                None if table is None else CollectiveTable.from_model(table),
             )
 
     @classmethod

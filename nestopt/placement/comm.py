@@ -2,7 +2,8 @@
 
 Implements ``MODEL.md``, section 2 and the boundaries of section 5. The kernels take plain arrays;
 a *profile* of a family is ``(alpha, ring, direct, hA, hB)``: seconds, s/byte, s/byte, seconds,
-s/byte, the last two infinite for an irregular family.
+s/byte, the last two infinite for an irregular family. Where the cluster has a table of collectives,
+the family's lines follow (`nestopt.placement.comm_table`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
+
+from nestopt.placement.comm_table import NEVER, TableEntries, lines_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,24 +37,38 @@ __all__ = [
 ]
 
 PROFILE = 5
-"""Entries of a profile."""
+"""Entries of a profile, without those of a table."""
 
-_NEVER = 1e200
-"""Instead of infinity, so that zero bytes cost nothing."""
+_GATHER, _REDUCE, _SWAP = range(3)
 
 
 class Network(NamedTuple):
-    """A cluster's tree as arrays: groups (L, N), latency, 1/port and 1/uplink (L, groups)."""
+    """A cluster's tree as arrays: groups (L, N), latency, 1/port and 1/uplink (L, groups).
+
+    `table` has what the cluster's table of collectives adds, None if there is none.
+    """
 
     group_of: Ints
     latency: Floats
     port_inverse: Floats
     uplink_inverse: Floats
+    table: TableEntries | None = None
 
     @classmethod
     def of(cls, cluster: Cluster) -> Network:
         """The arrays of a cluster."""
-        return cls(cluster.group_of, cluster.latency, 1.0 / cluster.port, 1.0 / cluster.uplink)
+        port, uplink = 1.0 / cluster.port, 1.0 / cluster.uplink
+        return cls(cluster.group_of, cluster.latency, port, uplink, TableEntries.of(cluster))
+
+    @property
+    def tree(self) -> tuple[Ints, Floats, Floats, Floats]:
+        """The arrays alone."""
+        return self.group_of, self.latency, self.port_inverse, self.uplink_inverse
+
+    @property
+    def entries(self) -> int:
+        """Entries of a profile."""
+        return PROFILE + (0 if self.table is None else self.table.width)
 
 
 @njit(cache=True, nogil=True)
@@ -222,9 +239,14 @@ def family_profiles(network: Network, devices: Ints, starts: Ints, offsets: Ints
 
     Returns
     -------
-    float array (P, 5)
+    float array (P, entries)
     """
-    return _family_batch(devices, starts, np.ascontiguousarray(offsets), *network)
+    offsets = np.ascontiguousarray(offsets)
+    found = _family_batch(devices, starts, offsets, *network.tree)
+    if network.table is None:
+        return found
+    lines = network.table.of_families(devices, starts, offsets, network.group_of)
+    return np.concatenate([found, lines], axis=1)
 
 
 def side_profiles(network: Network, devices: Ints, starts: Ints, offsets: Ints, w: int) -> Floats:
@@ -232,7 +254,7 @@ def side_profiles(network: Network, devices: Ints, starts: Ints, offsets: Ints, 
 
     `offsets` (K,) are all devices of the stage, `w` those of one replica.
     """
-    return _side_batch(devices, starts, np.ascontiguousarray(offsets), w, *network)
+    return _side_batch(devices, starts, np.ascontiguousarray(offsets), w, *network.tree)
 
 
 def families_of(devices: Ints, x: int, y: int, z: int, c: int, e: int) -> tuple[Ints, ...]:
@@ -259,7 +281,7 @@ def _cheapest(n: int, profile: Floats, size: Floats, once: float, tree: bool) ->
     if n == 1:
         return np.zeros(profile.shape[:-1] + size.shape)
     # An irregular family's hierarchical algorithm never is the cheapest.
-    bounded = np.minimum(profile, _NEVER)[..., None]
+    bounded = np.minimum(profile, NEVER)[..., None]
     alpha, ring, direct, steps, rate = (bounded[..., entry, :] for entry in range(PROFILE))
     best = np.minimum(
         once * ((n - 1) * alpha + (n - 1) / n * size * ring), once * (alpha + size * direct)
@@ -268,13 +290,21 @@ def _cheapest(n: int, profile: Floats, size: Floats, once: float, tree: bool) ->
         rounds = (n - 1).bit_length()
         best = np.minimum(best, 2 * rounds * alpha + 2 * size * ring)
     best = np.minimum(best, once * (steps + size * rate))
+    best = _with_lines(best, profile, size, _REDUCE if tree else _GATHER)
     return np.where(size > 0, best, 0.0)
+
+
+def _with_lines(best: Floats, profile: Floats, size: Floats, pattern: int) -> Floats:
+    """The least of `best` and of a pattern's lines in the table."""
+    for alpha, beta in lines_of(profile, pattern, PROFILE):
+        best = np.minimum(best, alpha + size * beta)
+    return best
 
 
 def all_gather(n: int, profile: Floats, size: Floats) -> Floats:
     """Seconds of an all-gather (or reduce-scatter) of `size` bytes (the full buffer).
 
-    Here and below: of profiles (..., 5) and sizes (K,), seconds (..., K).
+    Here and below: of profiles (..., entries) and sizes (K,), seconds (..., K).
     """
     return _cheapest(n, profile, size, 1.0, tree=False)
 
@@ -289,4 +319,5 @@ def all_to_all(n: int, profile: Floats, size: Floats) -> Floats:
     size = np.asarray(size, dtype=np.float64)
     if n == 1:
         return np.zeros(profile.shape[:-1] + size.shape)
-    return np.where(size > 0, profile[..., 0, None] + size * profile[..., 2, None], 0.0)
+    direct = profile[..., 0, None] + size * profile[..., 2, None]
+    return np.where(size > 0, _with_lines(direct, profile, size, _SWAP), 0.0)

@@ -171,7 +171,7 @@ class StageCosts:
 
         Parameters
         ----------
-        profiles : float array (..., 7, 5)
+        profiles : float array (..., 7, entries)
             Profiles of the stage's families, in the order of `FAMILIES`.
         types : device types present in the stage
         """
@@ -315,7 +315,7 @@ class StageCosts:
 
         Parameters
         ----------
-        profiles : float array (..., 7, 5)
+        profiles : float array (..., 7, entries)
         """
         w = self.workload
         dense, sparse = self._parameters(blocks, grid)

@@ -228,6 +228,8 @@ def describe(result: Result, console: Console) -> None:
     chunks = f" x {plan.chunks} chunks" if plan.chunks > 1 else ""
     alike = len({stage.config for stage in plan.stages}) == 1
     fullest = max(pricing.stages, key=_share)
+    table = cluster.collectives
+    beside = [("table", f"{_number(len(table.rows), 'row')} beside the formulas")] if table else []
     rows = [
         ("iteration", f"{format_seconds(seconds)}, MFU "
          f"{100 * mfu(workload, cluster, plan, seconds):.1f} %"),
@@ -238,6 +240,7 @@ def describe(result: Result, console: Console) -> None:
          f"{_number(pricing.microbatches, 'micro-batch')} x {_number(plan.microbatch, 'sample')}"),
         ("schedule", f"{plan.schedule}, {_number(len(plan.stages), 'stage')}{chunks}"),
         *([("config", f"{plan.stages[0].config.label()}, all stages")] if alike else []),
+        *beside,
         ("memory", f"up to {format_bytes(fullest.memory)} of {format_bytes(fullest.usable)}"),
     ]  # fmt: skip
     for key, text in rows:

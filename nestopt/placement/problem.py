@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.errors import CheckError, InputError, NestoptError, UsageError, naming
 from nestopt.placement import models
 from nestopt.placement.cluster import Cluster
 from nestopt.placement.workload import Workload
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nestopt.placement.plan import Plan
     from nestopt.result import Result
 
-__all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem"]
+__all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem", "cluster_of"]
 
 SCHEMA = "nestopt.instance/1"
 
@@ -93,14 +93,15 @@ class PlacementInstance:
 class PlacementProblem:
     """Placement's entry points; see `nestopt.problem.Problem`.
 
-    Settings of an instance: ``batch`` (global batch, in samples) and ``model``: ``pipeline`` (this
-    package's own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
+    Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
+    of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
+    or ``piper``. With these two ``--workload`` is a file of the model
     and ``--cluster`` states the devices, as `nestopt.placement.models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model", "bandwidth")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
@@ -120,6 +121,8 @@ class PlacementProblem:
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
         if model in models.SCHEMAS:
+            if "collectives" in settings:
+                raise UsageError(f"--set collectives: model={model} has no collectives")
             return models.from_file(model, workload_name, cluster_name, settings)
         if model != "pipeline":
             known = ", ".join(("pipeline", *models.SCHEMAS))
@@ -131,13 +134,11 @@ class PlacementProblem:
             if names_file(workload_name)
             else named("workload", workload_name)
         )
-        cluster: Cluster = (
-            Cluster.from_json(read_json(cluster_name), file=cluster_name)
-            if names_file(cluster_name)
-            else named("cluster", cluster_name)
-        )
+        cluster = cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
+        if "collectives" in settings:
+            cluster = _with_table(cluster, settings["collectives"])
         return PlacementInstance(workload, cluster)
 
     def from_json(
@@ -221,6 +222,35 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def cluster_of(name: str) -> Cluster:
+    """The cluster of a library name, or in a file.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If the file or a value is wrong.
+    """
+    from nestopt.io import names_file, read_json
+    from nestopt.registry import named
+
+    if names_file(name):
+        return Cluster.from_json(read_json(name), file=name)
+    cluster: Cluster = named("cluster", name)
+    return cluster
+
+
+def _with_table(cluster: Cluster, file: str) -> Cluster:
+    from nestopt.io import read_json
+    from nestopt.placement.collective_table import CollectiveTable
+
+    table = CollectiveTable.from_json(read_json(file), file=file)
+    with naming(file):
+        table.check_levels(cluster.levels)
+    return cluster.with_collectives(table)
 
 
 def _model_of(result: Result) -> str | None:

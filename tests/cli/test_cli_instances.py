@@ -92,6 +92,12 @@ def test_a_generated_instance_is_one_that_solve_reads(
         (("topology", "ring:4", "--tenants", "random:2"), 2, "--tenants goes with an instance"),
         (("instance", "all-gather@ring:4", "--tenants", "rndom:2"), 2, "'random'"),
         (("instance", "bert-large"), 2, "expected WORKLOAD@CLUSTER"),
+        (("cluster", "tree:4x2", "--sizes", "1MiB"), 2, "--sizes goes with a collective-table"),
+        (("collective-table", "tree:4x2", "--fail-npus", "1"), 2, "a collective-table takes"),
+        (("collective-table", "tree:4x2", "--members", "1"), 2, "groups of at least 2"),
+        (("collective-table", "tree:4x2", "--sizes", "0 B"), 2, "more than zero bytes"),
+        (("collective-table", "tre:4x2"), 2, "unknown cluster"),
+        (("colective-table", "tree:4x2"), 2, "did you mean 'collective-table'"),
     ],
 )
 def test_what_cannot_be_generated_is_told(
@@ -102,6 +108,26 @@ def test_what_cannot_be_generated_is_told(
     assert run.status == status
     assert complaint in run.err
     assert not file.exists()
+
+
+def test_a_generated_table_of_collectives_is_one_that_solve_reads(
+    nestopt: Callable, tmp_path: Path
+) -> None:
+    table, result = tmp_path / "t.json", tmp_path / "r.json"
+    words = ("generate", "collective-table", "tree:4x2", "--members", "8", "--sizes", "16MiB")
+    run = nestopt(*words, "-o", str(table), "--json")
+    assert run.status == 0 and "0 of 1 layouts; next 4x2, 1 at once" in run.err
+    data = json.loads(run.out)
+    assert data["schedules"] == 3 and data["faster than formulas"] >= 1
+    assert sha256_of(json.loads(table.read_text())) == data["sha256"]
+    solve = ("solve", "--workload", "gpt3-1.7b,layers=2,batch=8", "--cluster", "tree:4x2")
+    chosen = ("--set", f"collectives={table}", "--set", "tensor=8", "-o", str(result))
+    assert nestopt(*solve, *chosen).status == 0
+    assert nestopt("check", str(result)).status == 0
+    held = json.loads(result.read_text())["instance"]["data"]["cluster"]["collectives"]
+    assert held == json.loads(table.read_text())
+    run = nestopt(*solve, *chosen, "--method", "milp")
+    assert run.status == 2 and "milp prices collectives by the formulas alone" in run.err
 
 
 def test_export_and_import_bring_the_network_back(nestopt: Callable, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from formulations.placement_scenario import Scenario, ScenarioData
 from nestopt.errors import UsageError
 from nestopt.options import SolveOptions
 from nestopt.placement.cluster import Cluster, DeviceType, Level
+from nestopt.placement.collective_table import CollectiveTable, Figures
 from nestopt.placement.workload import Operator, Workload
 from nestopt.result import Limit, Reason
 
@@ -223,6 +224,14 @@ def test_models_are_written_before_they_are_solved(tmp_path: Path) -> None:
         assert "stage_time" in text
         assert "operator_assignment" in text
         assert (tmp_path / name).with_stem("model-2").exists()
+
+
+@pytest.mark.parametrize("method", SOLVERS)
+def test_tables_of_collectives_are_refused(method: str) -> None:
+    tiny = mixed_pairs()
+    table = CollectiveTable("empty", (Figures(1e-6, 1e12, math.inf),), ())
+    with pytest.raises(UsageError, match=f"{method} prices collectives by the formulas alone"):
+        run(method, replace(tiny, cluster=tiny.cluster.with_collectives(table)), "general")
 
 
 @pytest.mark.parametrize("method", SOLVERS)

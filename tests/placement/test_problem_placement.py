@@ -40,10 +40,10 @@ def described(result: Result) -> str:
 
 def test_the_judges_share_no_code_with_the_solvers():
     simulator = {"simulate", "simulate_bound", "simulate_kernel"}
-    allowed = {"check", "cluster", "workload", "plan"} | simulator
+    allowed = {"check", "cluster", "collective_table", "workload", "plan"} | simulator
     package = Path(check_package.__file__).parent
     judges = [*package.glob("*.py"), *(package.parent / f"{name}.py" for name in simulator)]
-    assert len(judges) == 11
+    assert len(judges) == 12
     for file in judges:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
@@ -125,7 +125,7 @@ def test_names_and_files(tmp_path):
 def test_the_problem_is_found_by_name():
     assert get_problem("placement") is PROBLEM
     assert PROBLEM.name == "placement"
-    assert PROBLEM.settings == ("batch", "model", "bandwidth")
+    assert PROBLEM.settings == ("batch", "model", "bandwidth", "collectives")
 
 
 # --- the max-load model -------------------------------------------------------------------------

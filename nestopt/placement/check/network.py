@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.check.table import TableReader
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,12 +37,15 @@ class Tree:
         What device ``i``'s group at level ``l`` says: seconds, bytes/s.
     uplink : tuple of float arrays, one figure a group
         Bytes/s from the group into the next level; infinite at the last level.
+    table : TableReader
+        The cluster's table of collectives, if it has one.
     """
 
     group: tuple[NDArray[np.int64], ...]
     latency: tuple[NDArray[np.float64], ...]
     port: tuple[NDArray[np.float64], ...]
     uplink: tuple[NDArray[np.float64], ...]
+    table: TableReader
 
     @classmethod
     def of(cls, cluster: Cluster) -> Tree:
@@ -63,7 +68,8 @@ class Tree:
             latency.append(figures["latency"][of_device])
             port.append(figures["port"][of_device])
             uplink.append(figures["uplink"])
-        return cls(tuple(group), tuple(latency), tuple(port), tuple(uplink))
+        reader = TableReader.of(cluster)
+        return cls(tuple(group), tuple(latency), tuple(port), tuple(uplink), reader)
 
     def span(self, sets: NDArray[np.int64]) -> int:
         """The highest lowest-common level of the rows of `sets`, each a set of devices."""
@@ -153,6 +159,8 @@ class Family:
     alpha, ring, direct : float
     steps_alpha, steps_beta : float
         The hierarchical algorithm's; infinite if the family is not regular.
+    gathers, reduces, exchanges : tuple of (float, float)
+        Seconds, and seconds a byte, of the algorithms that the cluster's table adds.
     """
 
     n: int
@@ -161,6 +169,9 @@ class Family:
     direct: float = 0.0
     steps_alpha: float = math.inf
     steps_beta: float = math.inf
+    gathers: tuple[tuple[float, float], ...] = ()
+    reduces: tuple[tuple[float, float], ...] = ()
+    exchanges: tuple[tuple[float, float], ...] = ()
 
     def gather(self, size: float) -> float:
         """All-gather or reduce-scatter of a full buffer of `size` bytes."""
@@ -171,6 +182,7 @@ class Family:
             (n - 1) * self.alpha + (n - 1) / n * size * self.ring,
             self.alpha + size * self.direct,
             self.steps_alpha + size * self.steps_beta,
+            *(a + size * b for a, b in self.gathers),
         )
 
     def reduce(self, size: float) -> float:
@@ -178,13 +190,15 @@ class Family:
         if self.n == 1 or size == 0:
             return 0.0
         depth = (self.n - 1).bit_length()
-        return min(2 * self.gather(size), 2 * depth * self.alpha + 2 * size * self.ring)
+        tree = 2 * depth * self.alpha + 2 * size * self.ring
+        return min(2 * self.gather(size), tree, *(a + size * b for a, b in self.reduces))
 
     def exchange(self, size: float) -> float:
         """All-to-all in which every member has `size` bytes, its own part included."""
         if self.n == 1 or size == 0:
             return 0.0
-        return self.alpha + size * self.direct
+        direct = self.alpha + size * self.direct
+        return min(direct, *(a + size * b for a, b in self.exchanges), math.inf)
 
 
 def family_of(
@@ -198,14 +212,16 @@ def family_of(
     sets : int array (groups, n)
     loads : sequence of UplinkLoad, optional
         The load of every level's uplinks; the family's own if not given. A larger one prices the
-        family while others communicate too.
+        family while others communicate too; a table does not know of these.
     """
     n = sets.shape[1]
     if n == 1:
         return Family(1)
-    if loads is None:
-        loads = uplink_load(tree, sets)
     span = tree.span(sets)
+    own = uplink_load(tree, sets)
+    alone = loads is None or not _disturbed(tree, sets, span, own, loads)
+    if loads is None:
+        loads = own
     users = np.unique(sets)
     latency = [float(tree.latency[level][users].max()) for level in range(span + 1)]
 
@@ -233,7 +249,28 @@ def family_of(
             uplinks_by_members = max(uplinks_by_members, float((load.members / up).max()))
     if not regular:
         steps_alpha = steps_beta = math.inf
-    return Family(n, max(latency), max(ring, ports), direct, steps_alpha, steps_beta)
+    layout = tree.table.layout(tree.group, sets, span) if tree.table.rows and alone else None
+    return Family(
+        n, max(latency), max(ring, ports), direct, steps_alpha, steps_beta,
+        tree.table.lines("all-gather", layout),
+        tree.table.lines("all-reduce", layout),
+        tree.table.lines("all-to-all", layout),
+    )  # fmt: skip
+
+
+def _disturbed(
+    tree: Tree,
+    sets: NDArray[np.int64],
+    span: int,
+    own: Sequence[UplinkLoad],
+    loads: Sequence[UplinkLoad],
+) -> bool:
+    """Whether others load an uplink that a family uses."""
+    for level in range(span):
+        used = np.unique(tree.group[level][sets])
+        if (loads[level].members[used] > own[level].members[used]).any():
+            return True
+    return False
 
 
 def boundary_seconds(

@@ -38,7 +38,7 @@ _MOST_PRICES = 4_000_000
 
 
 class PlaceClass(NamedTuple):
-    """A class of places of one grid: profiles (families, 5) and the device types present."""
+    """A class of places of one grid: profiles (families, entries) and the device types present."""
 
     grid: int
     profiles: Floats

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from nestopt.placement.comm import PROFILE, families_of, family_profiles, side_profiles
+from nestopt.placement.comm import families_of, family_profiles, side_profiles
 from nestopt.placement.cost import FAMILIES
 from nestopt.placement.dp.entries import PlaceClass
 
@@ -201,7 +201,7 @@ def place_stages(
 
 
 class _FamilyProfiles:
-    """Profiles (places, families, 5) of the grids of one width; what they share is found once."""
+    """Profiles (places, families, entries) of one width's grids; shared ones are found once."""
 
     def __init__(self, line: Line, starts: Ints, offsets: Ints) -> None:
         self._line, self._starts, self._offsets = line, starts, offsets
@@ -209,7 +209,8 @@ class _FamilyProfiles:
 
     def __call__(self, grid: Grid) -> Floats:
         """The profiles of a grid; those of single devices are zero."""
-        profiles = np.zeros((len(self._starts), len(FAMILIES), PROFILE))
+        entries = self._line.network.entries
+        profiles = np.zeros((len(self._starts), len(FAMILIES), entries))
         for index, family in enumerate(families_of(self._offsets, *grid)):
             if family.shape[1] > 1:
                 key = np.array(family.shape).tobytes() + family.tobytes()

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.cluster import Cluster
+    from nestopt.placement.collective_table import Layout
     from nestopt.placement.comm import Network
+    from nestopt.placement.comm_table import TableEntries
     from nestopt.placement.cost import Grid
 
     Floats = NDArray[np.float64]
@@ -46,6 +48,8 @@ class Best:
         Alive devices of the level's largest group.
     groups : int array (L,)
         Groups with alive devices.
+    table : TableEntries or None
+        The cluster's table of collectives.
     profiles : dict
         Least profiles found so far, by grid, replicas and `apart` of `relaxed_classes`.
     """
@@ -55,6 +59,7 @@ class Best:
     uplink_inverse: Floats
     most: Ints
     groups: Ints
+    table: TableEntries | None = None
     profiles: dict[tuple[Grid, int, int], list[Floats]] = field(default_factory=dict)
 
     @classmethod
@@ -73,7 +78,7 @@ class Best:
                 )
             )
         columns = [np.array(c) for c in zip(*rows, strict=True)]
-        return cls(columns[0], columns[1], columns[2], columns[3], columns[4])
+        return cls(columns[0], columns[1], columns[2], columns[3], columns[4], network.table)
 
     def level_for(self, devices: int) -> int:
         """Lowest level of which one group has that many alive devices."""
@@ -114,7 +119,7 @@ def _profile(best: Best, family: _Family, span: int) -> Floats:
     """Least profile of a family with a group that reaches at least level `span`."""
     n = family.n
     if n == 1:
-        return np.zeros(PROFILE)
+        return np.zeros(PROFILE + (0 if best.table is None else best.table.width))
     alpha = best.latency[: span + 1].max()
     port = np.maximum.accumulate(best.port_inverse)
     ring = port[span]
@@ -134,7 +139,25 @@ def _profile(best: Best, family: _Family, span: int) -> Floats:
         rate = max(rate, beyond / most * port[level + 1], beyond * share * uplink)
     # Some level at or above the span has two children, so the hierarchical algorithm steps there.
     steps = best.latency[span:].min()
-    return np.array([alpha, ring, direct, steps, rate])
+    formulas = np.array([alpha, ring, direct, steps, rate])
+    if best.table is None:
+        return formulas
+    lines = best.table.least(lambda layout: _possible(best, family, span, layout))
+    return np.concatenate([formulas, lines])
+
+
+def _possible(best: Best, family: _Family, span: int, layout: Layout) -> bool:
+    """Whether a family with a group that reaches at least level `span` can have a layout."""
+    if layout.members != family.n or len(layout.counts) <= span:
+        return False
+    members = 1
+    for level, (count, share) in enumerate(zip(layout.counts, layout.sharing)):
+        members *= count
+        if share < family.share(level) or members > family.most(best, level):
+            return False
+        if share * members > int(best.most[level]):
+            return False
+    return True
 
 
 def relaxed_classes(

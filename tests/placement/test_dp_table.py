@@ -1,0 +1,111 @@
+"""The dynamic program with tables of collectives: exact, and its bounds valid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_instances import TinyInstance, tiny_instance
+from random_tables import families_on, random_table
+from truth import check_outcome, general_optimum, search, structured_optimum
+
+from nestopt.options import SolveOptions
+from nestopt.placement.bound import bounds
+from nestopt.placement.problem import PlacementInstance
+
+
+def with_table(seed: int, *, even: bool = False, **size: int) -> TinyInstance:
+    """A tiny instance whose cluster has a table; `even`: two nodes of half the devices."""
+    rng = np.random.default_rng(seed)
+    tiny = tiny_instance(rng, **size)
+    cluster = tiny.cluster
+    count = cluster.num_devices
+    if even and count % 2 == 0 and len(cluster.levels) > 1:
+        levels = (cluster.levels[0], cluster.levels[-1])
+        cluster = replace(cluster, levels=levels, sizes=((count // 2,) * 2, (count,)), overrides=())
+    table = random_table(rng, cluster, families_on(rng, cluster, 60))
+    return replace(tiny, cluster=cluster.with_collectives(table))
+
+
+def plain(tiny: TinyInstance) -> TinyInstance:
+    return replace(tiny, cluster=tiny.cluster.with_collectives(None))
+
+
+def agree_on(seeds: range, **size: int) -> tuple[int, int]:
+    """Hold the dynamic program to the enumeration; how many have a plan, and another optimum."""
+    feasible = changed = 0
+    for seed in seeds:
+        tiny = with_table(seed, even=seed % 2 == 0, **size)
+        truth = structured_optimum(tiny)
+        try:
+            check_outcome(tiny, search(tiny), truth)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, {size}: {error}") from error
+        if math.isfinite(truth):
+            feasible += 1
+            changed += truth < search(plain(tiny)).objective * (1 - 1e-9)
+    return feasible, changed
+
+
+@pytest.mark.parametrize("block", range(12))
+def test_dp_with_a_table_finds_the_enumerated_optimum(block: int) -> None:
+    low = 20 * block
+    feasible, changed = agree_on(range(low, low + 20), devices=4, operators=3, modes=1)
+    assert feasible > 5
+    assert changed > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_dp_with_a_table_finds_the_enumerated_optimum_five_hundred_times(block: int) -> None:
+    low = 1000 + 50 * block
+    feasible, changed = agree_on(range(low, low + 50), devices=4, operators=3, modes=2)
+    assert feasible > 20
+    assert changed > 5
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_dp_with_a_table_is_exact_with_decompositions(block: int) -> None:
+    low = 3000 + 8 * block
+    feasible, _ = agree_on(range(low, low + 8), devices=4, operators=2, modes=1, decomposed=True)
+    assert feasible > 2
+
+
+def bounds_hold(seed: int, **size: int) -> tuple[float, float]:
+    tiny = with_table(seed, even=seed % 2 == 0, **size)
+    truth = general_optimum(tiny)
+    found = search(tiny)
+    assert found.general_bound <= truth * (1 + 1e-9), f"seed {seed}"
+    assert truth <= found.objective * (1 + 1e-9), f"seed {seed}"
+    instance = PlacementInstance(tiny.workload, tiny.cluster)
+    options = SolveOptions(objective=tiny.objective, set=tiny.options)
+    for row in bounds(instance, options):
+        assert row["value"] <= truth * (1 + 1e-9), f"seed {seed}: {row['name']}"
+    return found.general_bound, truth
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_bounds_with_a_table_are_below_the_enumerated_general_optimum(block: int) -> None:
+    pairs = [
+        bounds_hold(seed, devices=3 + block % 2, operators=2, modes=1)
+        for seed in range(10 * block, 10 * block + 10)
+    ]
+    assert any(math.isfinite(truth) for _, truth in pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_bounds_with_a_table_hold_on_four_devices(block: int) -> None:
+    for seed in range(2000 + 15 * block, 2015 + 15 * block):
+        bounds_hold(seed, devices=4, operators=3, modes=1)
+
+
+def test_bounds_with_a_table_are_often_close() -> None:
+    ratios = []
+    for seed in range(60):
+        found = search(with_table(seed, even=True, devices=5, operators=4, modes=1))
+        if found.plan is not None:
+            ratios.append(found.general_bound / found.objective)
+    assert np.median(ratios) > 0.9
