@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from nestopt.collective.problem import CollectiveInstance
 
-__all__ = ["retime"]
+__all__ = ["MOST_SENDS", "retime", "settle"]
 
 MOST_SENDS = 6_000_000
 
@@ -48,6 +48,28 @@ def retime(
         )
     )
     return Schedule.of(schedule.chunk, schedule.link, start, makespan, schedule.phase)
+
+
+def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
+    """Every send as early as the order of sends on its link, and what has come by then, allow.
+
+    A switch that forwards piece by piece may forward another piece than the one that was meant, so
+    that what each send waits for is found anew until nothing moves any more.
+    """
+    from nestopt.collective.kernels_justify import shift_early
+
+    while schedule.num_sends:
+        occupancy, transfer = _durations(instance, schedule)
+        _, ptr, nexts = _dependencies(instance, schedule, schedule.start_ps + transfer)
+        start = schedule.start_ps.copy()
+        links = schedule.link.astype(np.int64)
+        makespan = int(
+            shift_early(links, occupancy, transfer, ptr, nexts, instance.topology.num_links, start)
+        )
+        if (start == schedule.start_ps).all():
+            break
+        schedule = Schedule.of(schedule.chunk, schedule.link, start, makespan, schedule.phase)
+    return schedule
 
 
 def _durations(

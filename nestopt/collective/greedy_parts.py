@@ -20,7 +20,7 @@ import numpy as np
 from nestopt.collective.alltoall import route_all
 from nestopt.collective.greedy_bound import quick_bound
 from nestopt.collective.greedy_insert import rearrange
-from nestopt.collective.greedy_join import MOST_SENDS, retime
+from nestopt.collective.greedy_join import MOST_SENDS, retime, settle
 from nestopt.collective.greedy_match import Effort, Sends, match
 from nestopt.collective.greedy_network import link_times, make_task
 from nestopt.collective.greedy_parallel import best_of
@@ -272,7 +272,8 @@ def _all_reduce(instance: CollectiveInstance, effort: Effort) -> tuple[Schedule,
     starts = [best]
     found = pack(task, back, effort)
     if found is not None and found.makespan < best.makespan_ps:
-        best, stats = found.value, stats | _stats("trees", found.tries)
+        best = found.value if task.plain else settle(instance, found.value)
+        stats |= _stats("trees", found.tries)
         starts.append(best)
     for start in starts:
         large = instance.topology.num_nodes * start.num_sends >= MOST_REARRANGED

@@ -121,7 +121,6 @@ def _packing(
         topology.dst,
         topology.multicast,
         topology.reduces,
-        makespan,
         ROUNDS,
         start,
     )

@@ -18,7 +18,7 @@ from numba import njit
 
 from nestopt.collective.kernels_list import list_schedule
 
-__all__ = ["justify"]
+__all__ = ["justify", "shift_early"]
 
 
 @njit(cache=True, nogil=True)
@@ -95,6 +95,23 @@ def _turned(ptr: Any, nexts: Any) -> tuple[Any, Any]:
 
 
 @njit(cache=True, nogil=True)
+def shift_early(
+    link: Any, occupancy: Any, transfer: Any, ptr: Any, nexts: Any, links: int, start: Any
+) -> Any:
+    """Start every send as early as the order of the sends on each link allows; the makespan."""
+    free, ready = np.zeros(links, dtype=np.int64), np.zeros(len(start), dtype=np.int64)
+    makespan = np.int64(0)
+    for i in np.argsort(start):
+        start[i] = max(free[link[i]], ready[i])
+        free[link[i]] = start[i] + occupancy[i]
+        arrival = start[i] + transfer[i]
+        makespan = max(makespan, arrival)
+        for k in range(ptr[i], ptr[i + 1]):
+            ready[nexts[k]] = max(ready[nexts[k]], arrival)
+    return makespan
+
+
+@njit(cache=True, nogil=True)
 def justify(
     link: Any,
     occupancy: Any,
@@ -107,11 +124,10 @@ def justify(
     dst: Any,
     multicast: Any,
     reduces: Any,
-    makespan: Any,
     rounds: int,
     start: Any,
 ) -> Any:
-    """Shift sends to and fro while that helps, at most `rounds` times; the makespan.
+    """Shift sends to the beginning, then to and fro while that helps; the makespan.
 
     Parameters
     ----------
@@ -121,7 +137,8 @@ def justify(
         Where the sends of each chunk, and its copies, begin, where they end, and the tree's root.
     src, dst, multicast, reduces
         As in `Topology`.
-    makespan : int64
+    rounds : int
+        At most so many times to and fro.
     start : int64[S]
         Starts; changed.
     """
@@ -130,6 +147,7 @@ def justify(
     )  # fmt: skip
     before_ptr, before = _turned(nexts_ptr, nexts)
     waits, back_waits = np.diff(before_ptr), np.diff(nexts_ptr)
+    makespan = shift_early(link, occupancy, transfer, nexts_ptr, nexts, len(src), start)
     moved = np.empty_like(start)
     for _ in range(rounds):
         back = list_schedule(

@@ -17,6 +17,7 @@ from nestopt.collective import greedy_parts, greedy_trees
 from nestopt.collective.check import check_schedule
 from nestopt.collective.collective import Collective
 from nestopt.collective.connectivity import find_separation
+from nestopt.collective.greedy_join import settle
 from nestopt.collective.greedy_match import Effort
 from nestopt.collective.greedy_network import make_task
 from nestopt.collective.greedy_parallel import Clock
@@ -48,8 +49,12 @@ def packed(
     found = pack(task, back, Effort(None, None, seconds, seed, threads, 0, clock))
     if found is not None:
         check_schedule(problem, found.value)
-        played = simulate_schedule(problem, found.value)
-        assert played["simulated"] == played["closed_form"] == found.makespan
+        settled = settle(problem, found.value)
+        assert settled.makespan_ps <= found.makespan
+        assert settled.makespan_ps == found.makespan or not task.plain
+        check_schedule(problem, settled)
+        played = simulate_schedule(problem, settled)
+        assert played["simulated"] == played["closed_form"] == settled.makespan_ps
     return found
 
 
