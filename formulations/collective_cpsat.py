@@ -13,7 +13,7 @@ from formulations.collective_grid import GridProblem, Send
 from formulations.collective_windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from formulations.collective_symmetry import Symmetry
 
@@ -33,11 +33,15 @@ class CollectiveCpsat:
     """
 
     def __init__(
-        self, problem: GridProblem, horizon: int, symmetries: Sequence[Symmetry] = ()
+        self,
+        problem: GridProblem,
+        horizon: int,
+        symmetries: Sequence[Symmetry] = (),
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         from ortools.sat.python import cp_model
 
-        self.problem, self.symmetries = problem, symmetries
+        self.problem, self.symmetries, self.stop = problem, symmetries, stop
         self.windows = Windows(problem, horizon)
         self.model = cp_model.CpModel()
         self.send = {k: self._flag("send", k) for k in self.windows.sends()}
@@ -51,18 +55,23 @@ class CollectiveCpsat:
         return self.model.new_bool_var(f"{name}[{key[0]},{key[1]},{key[2]}]")
 
     def add_constraints(self) -> None:
-        """All families."""
-        self.add_delivery()
-        self.add_single_arrival()
-        self.add_holding()
-        self.add_causality()
-        self.add_link_capacity()
-        self.add_switch_copies()
-        self.add_sum_formation()
-        self.add_sum_progress()
-        self.add_no_late_contribution()
-        self.add_switch_parts()
-        self.add_symmetry_breaking()
+        """All families; stops between them when the time is over."""
+        for add in (
+            self.add_delivery,
+            self.add_single_arrival,
+            self.add_holding,
+            self.add_causality,
+            self.add_link_capacity,
+            self.add_switch_copies,
+            self.add_sum_formation,
+            self.add_sum_progress,
+            self.add_no_late_contribution,
+            self.add_switch_parts,
+            self.add_symmetry_breaking,
+        ):
+            self.stop()
+            add()
+        self.stop()
 
     def add_delivery(self) -> None:
         """Every target holds its chunk at the end."""

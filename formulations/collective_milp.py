@@ -13,7 +13,7 @@ from formulations.collective_grid import GridProblem, Send
 from formulations.collective_windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from formulations.collective_symmetry import Symmetry
 
@@ -34,11 +34,15 @@ class CollectiveMilp:
     """
 
     def __init__(
-        self, problem: GridProblem, horizon: int, symmetries: Sequence[Symmetry] = ()
+        self,
+        problem: GridProblem,
+        horizon: int,
+        symmetries: Sequence[Symmetry] = (),
+        stop: Callable[[], None] = lambda: None,
     ) -> None:
         import pulp
 
-        self.problem, self.symmetries = problem, symmetries
+        self.problem, self.symmetries, self.stop = problem, symmetries, stop
         self.windows = Windows(problem, horizon)
         self.model = pulp.LpProblem("collective", pulp.LpMinimize)
         self.model += pulp.LpAffineExpression()
@@ -60,18 +64,23 @@ class CollectiveMilp:
         self.model += (constraint, name)
 
     def add_constraints(self) -> None:
-        """All families."""
-        self.add_delivery()
-        self.add_single_arrival()
-        self.add_holding()
-        self.add_causality()
-        self.add_link_capacity()
-        self.add_switch_copies()
-        self.add_sum_formation()
-        self.add_sum_progress()
-        self.add_no_late_contribution()
-        self.add_switch_parts()
-        self.add_symmetry_breaking()
+        """All families; stops between them when the time is over."""
+        for add in (
+            self.add_delivery,
+            self.add_single_arrival,
+            self.add_holding,
+            self.add_causality,
+            self.add_link_capacity,
+            self.add_switch_copies,
+            self.add_sum_formation,
+            self.add_sum_progress,
+            self.add_no_late_contribution,
+            self.add_switch_parts,
+            self.add_symmetry_breaking,
+        ):
+            self.stop()
+            add()
+        self.stop()
 
     def add_delivery(self) -> None:
         """Every target holds its chunk at the end."""

@@ -60,6 +60,10 @@ def solve_milp(instance: CollectiveInstance, options: SolveOptions) -> Result:
     return _Solver("milp", instance, options).run()
 
 
+class _OutOfTimeError(Exception):
+    """The time was over before a model was built."""
+
+
 class _Solver:
     def __init__(self, kind: str, instance: CollectiveInstance, options: SolveOptions) -> None:
         self.kind, self.instance, self.options = kind, instance, options
@@ -238,7 +242,11 @@ class _Solver:
             share = self.left() / 2 if state.high is None or horizon + 1 < state.high else 1e18
             begin = time.perf_counter()
             hint = known if state.high is not None and horizon >= state.high else ()
-            model = self._model(problem, horizon, symmetries)
+            try:
+                model = self._model(problem, horizon, symmetries)
+            except _OutOfTimeError:
+                state.limit = Limit.TIME
+                return
             outcome, sends = model.solve(hint, **self._settings(min(share, self.left())))
             answer = outcome.termination.reason.value
             seconds = round(time.perf_counter() - begin, 3)
@@ -270,10 +278,14 @@ class _Solver:
         if self.kind == "milp":
             from formulations.collective_milp import CollectiveMilp
 
-            return CollectiveMilp(problem, horizon, symmetries)
+            return CollectiveMilp(problem, horizon, symmetries, self._stop)
         from formulations.collective_cpsat import CollectiveCpsat
 
-        return CollectiveCpsat(problem, horizon, symmetries)
+        return CollectiveCpsat(problem, horizon, symmetries, self._stop)
+
+    def _stop(self) -> None:
+        if self.left() <= 0:
+            raise _OutOfTimeError
 
     def _settings(self, seconds: float) -> dict[str, Any]:
         options = self.options

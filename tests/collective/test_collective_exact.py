@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -166,6 +167,24 @@ def test_undecided_horizons_below_a_schedule_are_tried_again(monkeypatch, second
     else:
         assert result.termination.reason is Reason.FEASIBLE
         assert result.termination.limit is Limit.TIME
+
+
+@pytest.mark.parametrize("kind", [CollectiveCpsat, CollectiveMilp])
+@pytest.mark.parametrize("family", ["add_delivery", "add_causality"])
+def test_a_time_limit_holds_while_a_model_is_built(monkeypatch, kind, family: str) -> None:
+    add = getattr(kind, family)
+    hours = itertools.count(time.perf_counter() + 3600.0, 3600.0)
+
+    def slow(model):
+        monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
+        add(model)
+
+    monkeypatch.setattr(kind, family, slow)
+    solve = solve_cpsat if kind is CollectiveCpsat else solve_milp
+    result = solve(instance("mesh2d:2x3", "all-gather"), options(incumbent="none"))
+    assert result.termination.reason is Reason.NO_SOLUTION
+    assert result.termination.limit is Limit.TIME
+    assert result.bound == 3 * UNIT
 
 
 @pytest.mark.parametrize("solve", [solve_cpsat, solve_milp])
