@@ -47,7 +47,7 @@ __all__ = ["schedule_parts"]
 LARGE = 100_000
 MOST_REARRANGED = 10**8
 # chunks of its source that a link looks at, and the largest instances for which it does by default
-_AHEAD = 16
+_AHEAD = (16, 64)
 _MOST_CLAIMS_AHEAD = 3 * 10**8
 _KINDS = {
     "all-gather": "copy",
@@ -190,12 +190,13 @@ def _in_steps(
     def attempt(index: int) -> tuple[int, StepSchedule]:
         seed = effort.seed * 1_000_003 + index
         # every other try looks ahead, which takes several times as long
-        ahead = _AHEAD if index % 2 and effort.policy is None else 0
+        looks = index % 2 and effort.policy is None
+        ahead = _AHEAD[index // 2 % len(_AHEAD)] if looks else 0
         steps = match_steps(instance, step, seed=seed, threads=effort.threads, ahead=ahead)
         return steps.makespan_ps, steps
 
     # one try after the other: each uses all threads by itself
-    count = effort.tries(1.2e-7 * claims) if claims >= LARGE or effort.policy else 2
+    count = effort.tries(1e-7 * claims) if claims >= LARGE or effort.policy else 2
     if effort.restarts is None and claims <= _MOST_CLAIMS_AHEAD:
         count = max(count, 2)
     tries = (partial(attempt, index) for index in range(count))
