@@ -117,15 +117,17 @@ def advance(
             at, stop = cursor[first + j], now[u]
             while at < stop and _holds(seen, v, order[u, at]):
                 at += 1
-            cursor[first + j] = at
             if at < stop:
                 c = order[u, at]
                 if ahead > 0:
                     near = order[u, at : min(stop, at + ahead)]
                     c = _scarce(first, degree, j, in_src, near, seen, v)
+                if c == order[u, at]:
+                    at += 1
                 seen[v, c >> 6] |= _ONE << np.uint64(c & 63)
                 claimed[j] = c
                 bits |= _ONE << np.uint64(j)
+            cursor[first + j] = at
         if bits:
             mask[v] = bits
             for j in range(degree):
