@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.greedy_network import hops_out
 from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.kernels_event import INFINITE
 from nestopt.collective.schedule import COPY, REDUCE, Schedule
+from nestopt.collective.topology import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,9 +133,5 @@ def _chain(
 
 def _hops(task: Task) -> tuple[Any, ...]:
     """Hops by the node that they enter and by the one that they leave, their ends and links."""
-    grouped = []
-    for ends in (task.hop_dst, task.hop_src):
-        ptr = np.zeros(task.topology.num_nodes + 1, dtype=np.int64)
-        np.cumsum(np.bincount(ends, minlength=task.topology.num_nodes), out=ptr[1:])
-        grouped += [ptr, np.argsort(ends, kind="stable")]
-    return *grouped, task.hop_src, task.hop_dst, task.hop_ptr, task.hop_links
+    into = grouped(task.hop_dst, task.topology.num_nodes)
+    return *into, *hops_out(task)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.collective.greedy_parallel import Best, best_of
+from nestopt.collective.topology import grouped
 from nestopt.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -187,9 +188,8 @@ def _near(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Links that enter or leave each node, as (ptr, links)."""
     ends = np.concatenate([task.hop_src, task.hop_dst])
     links = np.tile(np.arange(len(task.hop_src)), 2)
-    ptr = np.zeros(task.topology.num_nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(ends, minlength=task.topology.num_nodes), out=ptr[1:])
-    return ptr, links[np.argsort(ends, kind="stable")]
+    ptr, order = grouped(ends, task.topology.num_nodes)
+    return ptr, links[order]
 
 
 def _chain(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.hops import find_hops
+from nestopt.collective.topology import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from nestopt.collective.collective import Part
     from nestopt.collective.topology import Topology
 
-__all__ = ["Task", "Times", "link_times", "make_task"]
+__all__ = ["Task", "Times", "hops_out", "link_times", "make_task"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,3 +136,9 @@ def _connected(hops: dict[str, Any], group: NDArray[np.bool_]) -> bool:
     graph = coo_matrix((np.ones(len(ends[0])), ends), shape=(size, size))
     count, _ = connected_components(graph, directed=True, connection="strong")
     return bool(count == 1)
+
+
+def hops_out(task: Task) -> tuple[Any, ...]:
+    """Hops by the node that they leave, their ends and links, as the kernels take them."""
+    out = grouped(task.hop_src, task.topology.num_nodes)
+    return *out, task.hop_src, task.hop_dst, task.hop_ptr, task.hop_links

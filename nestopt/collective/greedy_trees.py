@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.greedy_join import MOST_SENDS
+from nestopt.collective.greedy_network import hops_out
 from nestopt.collective.greedy_parallel import best_of
 from nestopt.collective.kernels_event import INFINITE
 from nestopt.collective.schedule import COPY, REDUCE, Schedule
@@ -81,8 +82,8 @@ def _packing(
     first, middle = np.empty(chunks, dtype=np.int64), np.empty(chunks, dtype=np.int64)
     packed: Any = pack_trees
     makespan, count = packed(
-        *_hops_out(task),
-        *_hops_out(back),
+        *hops_out(task),
+        *hops_out(back),
         times.occupancy,
         times.transfer,
         task.size_of,
@@ -142,11 +143,3 @@ def _turns(task: Task, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDA
         root[chunks] = np.concatenate(rounds)[: len(chunks)]
         when[chunks] = (np.arange(len(chunks)) + 0.5) / len(chunks)
     return np.argsort(when, kind="stable"), root
-
-
-def _hops_out(task: Task) -> tuple[Any, ...]:
-    """Hops by the node that they leave, their ends and links."""
-    ptr = np.zeros(task.topology.num_nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(task.hop_src, minlength=task.topology.num_nodes), out=ptr[1:])
-    by_source = np.argsort(task.hop_src, kind="stable")
-    return ptr, by_source, task.hop_src, task.hop_dst, task.hop_ptr, task.hop_links

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SCHEMA", "Topology", "serialization_ps"]
+__all__ = ["SCHEMA", "Topology", "grouped", "serialization_ps"]
 
 SCHEMA = "nestopt.topology/1"
 _PS = 10**12
@@ -203,11 +203,11 @@ class Topology:
 
     def out_links(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Links by source: ``links[ptr[v]:ptr[v + 1]]`` leave node v, ascending."""
-        return _grouped(self.src, self.num_nodes)
+        return _links_by(self.src, self.num_nodes)
 
     def in_links(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Links by destination: ``links[ptr[v]:ptr[v + 1]]`` enter node v, ascending."""
-        return _grouped(self.dst, self.num_nodes)
+        return _links_by(self.dst, self.num_nodes)
 
     def reversed(self) -> Topology:
         """Every link turned round, ids kept; multicast and reduction change places."""
@@ -289,12 +289,20 @@ class Topology:
         return topology_from_json(data, file=file)
 
 
-def _grouped(
-    ends: NDArray[np.int32], num_nodes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def grouped(
+    ends: NDArray[np.integer[Any]], num_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What ends at each node: ``items[ptr[v]:ptr[v + 1]]`` have the end v, ascending."""
     ptr = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(ends, minlength=num_nodes), out=ptr[1:])
-    return ptr, np.argsort(ends, kind="stable").astype(np.int32)
+    return ptr, np.argsort(ends, kind="stable")
+
+
+def _links_by(
+    ends: NDArray[np.int32], num_nodes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    ptr, links = grouped(ends, num_nodes)
+    return ptr, links.astype(np.int32)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
