@@ -5,15 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from nestopt.errors import UsageError
+from nestopt.core.errors import UsageError
 
 __all__ = ["resolve"]
 
 _FUNCTIONS = {
-    "topology": "instances.topologies:by_name",
-    "collective": "instances.collectives:by_name",
-    "cluster": "instances.trees:cluster_by_name",
-    "workload": "instances.jobs:workload_by_name",
+    "topology": "nestopt.instances.topologies:by_name",
+    "collective": "nestopt.instances.collectives:by_name",
+    "cluster": "nestopt.instances.trees:cluster_by_name",
+    "workload": "nestopt.instances.jobs:workload_by_name",
 }
 
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.network import strongly_connected
-from nestopt.errors import InputError
-from nestopt.placement.cluster import Cluster, Level, Override
+from nestopt.core.errors import InputError
+from nestopt.instances.network import strongly_connected
+from nestopt.placement.model.cluster import Cluster, Level, Override
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from instances.network import Network
-    from nestopt.placement.cluster import DeviceType
+    from nestopt.instances.network import Network
+    from nestopt.placement.model.cluster import DeviceType
 
 __all__ = ["cluster_of", "widest_path_partitions"]
 

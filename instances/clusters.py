@@ -2,7 +2,7 @@
 
 Bandwidths are per direction. Device figures are the vendors' (peak dense half-precision FLOP/s,
 memory, memory bandwidth); `efficiency` and `half_flops` describe what large and small matrix
-products reach of the peak. `nestopt.devices` has the figures that measured training runs suggest;
+products reach of the peak. `nestopt.placement.pricing.devices` has what measured runs suggest;
 V100 and TPUv4, of which no run is at hand, have the same here, the others rounder ones. Networks:
 DGX-1V 6 x 25 GB/s NVLink a GPU, 12.5 GB/s a pair of GPUs; DGX-A100 300 GB/s a GPU and 8 x 200 Gb/s;
 DGX-H100 450 GB/s and 8 x 400 Gb/s, 32 nodes a scalable unit; Perlmutter 4 A100 and 4 x 25 GB/s a
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.devices import calibration
-from nestopt.errors import InputError, unknown_name
-from nestopt.placement.cluster import Cluster, DeviceType, Level
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.pricing.devices import calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

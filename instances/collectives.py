@@ -14,13 +14,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instances.spec import Spec, parse_spec
-from nestopt.collective.collective import PATTERNS, ROOTED, Collective
-from nestopt.errors import InputError, unknown_name
-from nestopt.units import parse_bytes
+from nestopt.collective.model.collective import PATTERNS, ROOTED, Collective
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.units import parse_bytes
+from nestopt.instances.spec import Spec, parse_spec
 
 if TYPE_CHECKING:
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
 __all__ = ["CollectiveSpec", "by_name"]
 

@@ -1,7 +1,7 @@
 """Switched networks: one switch, fat-tree, leaf-spine with and without rails, dragonfly.
 
-The default NPU link is the unit link of `instances.grids` (1 GB/s, no latency); uplinks default to
-what makes the fabric non-blocking and are divided by ``oversub``.
+The default NPU link is the unit link of `grids` (1 GB/s, no latency); uplinks default
+to what makes the fabric non-blocking and are divided by ``oversub``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from instances.grids import UNIT
-from instances.network import NetworkBuilder
+from nestopt.instances.grids import UNIT
+from nestopt.instances.network import NetworkBuilder
 
 if TYPE_CHECKING:
-    from instances.network import Network
-    from instances.spec import LinkSpec, Spec
+    from nestopt.instances.network import Network
+    from nestopt.instances.spec import LinkSpec, Spec
 
 __all__ = [
     "add_rails",

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.network import strongly_connected
-from instances.streams import stream
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.instances.network import strongly_connected
+from nestopt.instances.streams import stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from instances.network import Network
+    from nestopt.instances.network import Network
 
 __all__ = ["RATES", "FailureModel", "Failures", "Rates", "draw_failures", "fail"]
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from instances import heterogeneity, trees
-from instances.options import Options, split_name
-from instances.spec import parse_spec
-from nestopt.errors import UsageError, unknown_name
+from nestopt.core.errors import UsageError, unknown_name
+from nestopt.instances import heterogeneity, trees
+from nestopt.instances.options import Options, split_name
+from nestopt.instances.spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from instances.network import Network
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.workload import Workload
+    from nestopt.instances.network import Network
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.workload import Workload
 
 __all__ = [
     "KINDS",
@@ -97,8 +97,8 @@ def _merged(spec: str, options: Options, recipes: Collection[str]) -> tuple[str,
 
 
 def _network(spec: str, options: Options) -> tuple[Network, dict[str, Any]]:
-    from instances.network import strongly_connected
-    from instances.topologies import family_network, perturbed
+    from nestopt.instances.network import strongly_connected
+    from nestopt.instances.topologies import family_network, perturbed
 
     base, merged = _merged(spec, options, heterogeneity.RECIPES)
     whole = family_network(base)
@@ -141,8 +141,8 @@ def generate_cluster(spec: str, options: Options | None = None) -> Generated:
 
 
 def _workload(spec: str, options: Options) -> Workload:
-    from instances.jobs import FAMILIES, random_workload
-    from instances.workloads import by_name
+    from nestopt.instances.jobs import FAMILIES, random_workload
+    from nestopt.instances.workloads import by_name
 
     if replace(options, seed=0) != Options():
         raise UsageError("a workload takes no option but the seed")
@@ -179,7 +179,7 @@ def generate_instance(
     Parameters
     ----------
     tenants : str, optional
-        Groups of NPUs (`instances.tenants`) that run the collective at the same time.
+        Groups of NPUs (`nestopt.instances.tenants`) that run the collective at the same time.
     latency : str
         Of collectives: ``"blocking"`` or ``"pipelined"``.
 
@@ -190,7 +190,7 @@ def generate_instance(
     InputError
         If a parameter is wrong.
     """
-    from nestopt.collective.collective import PATTERNS
+    from nestopt.collective.model.collective import PATTERNS
 
     chosen = options or Options()
     job, at, place = spec.partition("@")
@@ -200,7 +200,7 @@ def generate_instance(
         return _collective(job, place, chosen, tenants, latency)
     if tenants is not None:
         raise UsageError("--tenants goes with a collective")
-    from nestopt.placement.problem import PlacementInstance
+    from nestopt.placement.model.instance import PlacementInstance
 
     workload = _workload(job, Options(seed=chosen.seed))
     cluster, notes = _cluster(place, chosen)
@@ -211,10 +211,10 @@ def generate_instance(
 def _collective(
     job: str, place: str, options: Options, tenants: str | None, latency: str
 ) -> Generated:
-    from instances.collectives import by_name
-    from instances.streams import stream
-    from instances.tenants import tenant_groups
-    from nestopt.collective.problem import CollectiveInstance
+    from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.instances.collectives import by_name
+    from nestopt.instances.streams import stream
+    from nestopt.instances.tenants import tenant_groups
 
     network, notes = _network(place, options)
     spec = by_name(job)

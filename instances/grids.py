@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.network import NetworkBuilder, strongly_connected
-from instances.spec import LinkSpec
+from nestopt.instances.network import NetworkBuilder, strongly_connected
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from instances.network import Network
-    from instances.spec import Spec
+    from nestopt.instances.network import Network
+    from nestopt.instances.spec import Spec
 
 __all__ = [
     "UNIT",

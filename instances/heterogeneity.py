@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.spec import parse_spec
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.instances.spec import parse_spec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from instances.network import Network
-    from instances.spec import Spec
+    from nestopt.instances.network import Network
+    from nestopt.instances.spec import Spec
 
 __all__ = ["RECIPES", "apply_heterogeneity", "log_uniform", "parse_factor"]
 

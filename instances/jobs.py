@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.spec import parse_spec
-from instances.streams import stream
-from instances.trees import device_type
-from nestopt.errors import unknown_name
-from nestopt.placement.workload import Edge, Operator, Workload
+from nestopt.core.errors import unknown_name
+from nestopt.instances.spec import parse_spec
+from nestopt.instances.streams import stream
+from nestopt.instances.trees import device_type
+from nestopt.placement.model.workload import Edge, Operator, Workload
 
 if TYPE_CHECKING:
-    from instances.spec import Spec
+    from nestopt.instances.spec import Spec
 
 __all__ = ["FAMILIES", "random_workload", "workload_by_name"]
 
@@ -45,7 +45,7 @@ def workload_by_name(name: str) -> Workload:
     """
     if name.partition(":")[0] in FAMILIES:
         return random_workload(name)
-    from instances.workloads import by_name
+    from nestopt.instances.workloads import by_name
 
     return by_name(name)
 

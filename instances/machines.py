@@ -18,16 +18,16 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from instances.fabrics import add_rails
-from instances.grids import Dimension, product
-from instances.network import NetworkBuilder
-from instances.spec import LinkSpec
+from nestopt.instances.fabrics import add_rails
+from nestopt.instances.grids import Dimension, product
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from instances.network import Network
-    from instances.spec import Spec
+    from nestopt.instances.network import Network
+    from nestopt.instances.spec import Spec
 
 __all__ = [
     "DGX1V_LINKS",

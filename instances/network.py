@@ -1,7 +1,7 @@
 """A network under construction: nodes, directed links, and which of them fail together.
 
-A `Network` is a `nestopt.collective.topology.Topology` plus what a generator knows and a solver
-need not: the tier of every link (dimension, NVLink, uplink) and the groups of NPUs and switches
+A `Network` is a `Topology` plus what a generator knows and a solver need not: the
+tier of every link (dimension, NVLink, uplink) and the groups of NPUs and switches
 (node, rack, rail, cube) that heterogeneity and correlated failures act on.
 """
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from instances.spec import LinkSpec
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
+    from nestopt.instances.spec import LinkSpec
 
 __all__ = ["Network", "NetworkBuilder", "network_of", "strongly_connected"]
 
@@ -45,7 +45,7 @@ class Network:
     groups : dict
         Kind (``"node"``, ``"rack"``, ``"rail"``, ``"cube"``) to tuples of node indices.
     multicast, reduces : bool array, shape (nodes,)
-        As in `nestopt.collective.topology.Topology`; true of every NPU.
+        As in `nestopt.collective.model.topology.Topology`; true of every NPU.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Network:
 
     def topology(self) -> Topology:
         """The same network as the solvers see it."""
-        from nestopt.collective.topology import Topology
+        from nestopt.collective.model.topology import Topology
 
         return Topology(
             name=self.name,

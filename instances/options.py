@@ -4,7 +4,7 @@ The options of ``nestopt generate`` and the suffix of a name are the same thing:
 ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+connected+seed:1`` names one network, everywhere. The
 parts of a suffix are
 
-- any recipe of `instances.heterogeneity` (networks) or `instances.trees` (clusters);
+- any recipe of `heterogeneity` (networks) or `trees` (clusters);
 - ``fail-npus:K``, ``fail-links:K``, ``fail-group:KIND,K``, ``fail-rates:NAME,days=D``;
 - ``connected``: draw again until what is left is strongly connected;
 - ``seed:N`` (default 0).
@@ -18,9 +18,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instances.failures import RATES, FailureModel
-from instances.spec import parse_spec
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.instances.failures import RATES, FailureModel
+from nestopt.instances.spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,7 +45,7 @@ class Options:
     fail_groups : tuple of str
         ``KIND,K`` each: K groups of a kind fail (for a cluster the kind is a level's name).
     fail_rates : str or None
-        Name of published rates (`instances.failures.RATES`).
+        Name of published rates (`nestopt.instances.failures.RATES`).
     days : float
         Days at these rates.
     connected : bool

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from nestopt.errors import InputError
-from nestopt.units import parse_bandwidth, parse_time_ps
+from nestopt.core.errors import InputError
+from nestopt.core.units import parse_bandwidth, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

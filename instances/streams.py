@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 
 __all__ = ["stream"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.spec import parse_spec
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.instances.spec import parse_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

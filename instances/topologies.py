@@ -4,7 +4,7 @@ Every family takes ``bw`` and ``alpha`` for its links, one value or one per dime
 separated by colons (``3d-rfs:2x4x8,bw=200GB/s:100GB/s:50GB/s,alpha=0.5us``), and ``multicast=yes``
 and ``reduce=yes`` for its switches. Latencies default to 0, bandwidths of the abstract families to
 1 GB/s and of the machines to what was published. A suffix makes the network uneven or removes parts
-of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `instances.options`).
+of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `nestopt.instances.options`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from instances import fabrics, grids, machines
-from instances.failures import Failures, fail
-from instances.heterogeneity import RECIPES, apply_heterogeneity
-from instances.options import split_name
-from instances.spec import parse_spec
-from instances.streams import stream
-from nestopt.errors import unknown_name
+from nestopt.core.errors import unknown_name
+from nestopt.instances import fabrics, grids, machines
+from nestopt.instances.failures import Failures, fail
+from nestopt.instances.heterogeneity import RECIPES, apply_heterogeneity
+from nestopt.instances.options import split_name
+from nestopt.instances.spec import parse_spec
+from nestopt.instances.streams import stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from instances.network import Network
-    from instances.options import Options
-    from instances.spec import Spec
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
+    from nestopt.instances.network import Network
+    from nestopt.instances.options import Options
+    from nestopt.instances.spec import Spec
 
 __all__ = ["FAMILIES", "by_name", "family_network", "network_by_name", "perturbed"]
 
@@ -101,7 +101,7 @@ def perturbed(network: Network, options: Options) -> tuple[Network, Failures, in
 
 
 def network_by_name(name: str) -> Network:
-    """The network of a name with or without a suffix (see `instances.options`).
+    """The network of a name with or without a suffix (see `nestopt.instances.options`).
 
     Raises
     ------

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instances.network import NetworkBuilder
-from instances.spec import LinkSpec
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
-    from instances.network import Network
-    from nestopt.placement.cluster import Cluster
+    from nestopt.instances.network import Network
+    from nestopt.placement.model.cluster import Cluster
 
 __all__ = ["network_of_cluster"]
 

@@ -1,6 +1,6 @@
 """Clusters for the placement problem: trees of any shape, made uneven, mixed, degraded and failed.
 
-A name is a base and a suffix (`instances.options`). Bases:
+A name is a base and a suffix (`nestopt.instances.options`). Bases:
 
 - ``tree:8x4x16[,device=h100][,port=...][,uplink=...][,latency=...]``: even groups, innermost first;
   values per level separated by colons (uplinks: one less);
@@ -28,20 +28,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from instances.failures import RATES
-from instances.heterogeneity import log_uniform, parse_factor
-from instances.options import split_name
-from instances.spec import parse_spec
-from instances.streams import stream
-from nestopt.errors import InputError, unknown_name
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.units import parse_bandwidth, parse_time
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.units import parse_bandwidth, parse_time
+from nestopt.instances.failures import RATES
+from nestopt.instances.heterogeneity import log_uniform, parse_factor
+from nestopt.instances.options import split_name
+from nestopt.instances.spec import parse_spec
+from nestopt.instances.streams import stream
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from instances.options import Options
-    from instances.spec import Spec
+    from nestopt.instances.options import Options
+    from nestopt.instances.spec import Spec
 
 __all__ = ["RECIPES", "base_cluster", "cluster_by_name", "perturbed_cluster", "tree"]
 
@@ -60,7 +60,7 @@ _GRAIN = {"uplink": 1e6, "port": 1e6, "latency": 1e-9}
 
 def device_type(name: str, where: str) -> DeviceType:
     """The named device type (``h100``, ``a100``, ...)."""
-    from instances.clusters import DEVICES
+    from nestopt.instances.clusters import DEVICES
 
     if name not in DEVICES:
         raise InputError(f"unknown device {name!r}; known: {', '.join(DEVICES)}", field=where)
@@ -117,14 +117,14 @@ def base_cluster(name: str) -> Cluster:
         return tree(parse_spec(name))
     if name.startswith("of:"):
         return _clustered(name)
-    from instances.clusters import by_name
+    from nestopt.instances.clusters import by_name
 
     return by_name(name)
 
 
 def _clustered(name: str) -> Cluster:
-    from instances.clustering import cluster_of
-    from instances.topologies import network_by_name
+    from nestopt.instances.clustering import cluster_of
+    from nestopt.instances.topologies import network_by_name
 
     _, opening, rest = name.partition("(")
     topology, _, tail = rest.rpartition(")")

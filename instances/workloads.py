@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.fourd.models import model_names, named_model
-from nestopt.placement.transformer import Transformer, expand
+from nestopt.placement.model.transformer import Transformer, expand
 
 if TYPE_CHECKING:
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.model.workload import Workload
 
 __all__ = ["MODELS", "by_name", "names"]
 
@@ -84,7 +84,7 @@ def by_name(name: str) -> Workload:
     """The workload of a name, with settings after commas.
 
     Settings: ``batch`` (global batch, sequences), ``seq`` (sequence length), and any field of
-    `nestopt.placement.transformer.Transformer`.
+    `nestopt.placement.model.transformer.Transformer`.
 
     Raises
     ------

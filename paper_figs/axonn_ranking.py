@@ -23,7 +23,7 @@ from figure_tools import (
     tally,
 )
 
-from nestopt.io import read_json
+from nestopt.core.io import read_json
 from nestopt.study.comparison import grouped, instance_key, joined, label, number, solved
 from nestopt.study.drawing import PAGE, line_styles, log_scale, plain, style
 

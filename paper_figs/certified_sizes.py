@@ -23,13 +23,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nestopt.options import SolveOptions
-from nestopt.registry import get_method, named
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
     Case = tuple[dict[str, Any], Callable[[], tuple[str, Any, SolveOptions]]]
 
@@ -50,7 +50,7 @@ def placement_cases(method: str, args: argparse.Namespace) -> Iterator[Iterator[
     """For each number of devices, its cases with more and more layers."""
 
     def make(devices: int, layers: int) -> tuple[str, Any, SolveOptions]:
-        from nestopt.placement.problem import PlacementInstance
+        from nestopt.placement.model.instance import PlacementInstance
 
         workload = named("workload", f"gpt3-7.5b,layers={layers},batch=16")
         instance = PlacementInstance(workload, named("cluster", f"perlmutter-{devices}"))
@@ -70,8 +70,8 @@ def collective_cases(method: str, args: argparse.Namespace) -> Iterator[Iterator
     """For each family of networks, its cases from small to large."""
 
     def make(name: str, chunks: int) -> tuple[str, Any, SolveOptions]:
-        from nestopt.collective.collective import Collective
-        from nestopt.collective.problem import CollectiveInstance
+        from nestopt.collective.model.collective import Collective
+        from nestopt.collective.model.instance import CollectiveInstance
 
         network = named("topology", name)
         pattern = Collective.of("all-gather", network.npus, chunks_per_npu=chunks)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from figure_tools import CELLS, HERE, cells_of, compact
 
-from nestopt.errors import NestoptError
-from nestopt.io import write_json
+from nestopt.core.errors import NestoptError
+from nestopt.core.io import write_json
 from nestopt.study.directory import RECORDS, status
 from nestopt.study.records import read_records
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from figure_tools import NoRecordsError, Paths, by_name, count_of, parameter
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.comparison import (
     grouped,
     instance_key,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.errors import InputError
-from nestopt.io import read_json, write_text
+from nestopt.core.errors import InputError
+from nestopt.core.io import read_json, write_text
 from nestopt.study.drawing import picture_bytes, plain
 from nestopt.study.records import read_records
 from nestopt.study.statistics import Interval, bootstrap_interval

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from figure_tools import HERE, NoRecordsError, Paths
 
-        from nestopt.errors import NestoptError
+        from nestopt.core.errors import NestoptError
     except ModuleNotFoundError as error:
         print(f"{error}: pip install 'nestopt[plot]'", file=sys.stderr)
         return 1

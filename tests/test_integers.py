@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nestopt.integers import divisors
+from nestopt.core.integers import divisors
 
 
 def test_divisors_are_all_and_ascending() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from nestopt.errors import InputError
-from nestopt.io import (
+from nestopt.core.errors import InputError
+from nestopt.core.io import (
     canonical_json,
     read_json,
     sha256_of,

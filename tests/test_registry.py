@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from nestopt import registry
-from nestopt.errors import UsageError, unknown_name
-from nestopt.problem import get_problem
-from nestopt.registry import Method, get_method, method_names, methods_of, named
+from nestopt.core import registry
+from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import Method, get_method, method_names, methods_of, named
 
 PROBLEMS = ("placement", "collective")
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestopt.errors import InputError, NestoptError
-from nestopt.io import canonical_json
-from nestopt.result import Limit, Reason, Result, Termination, relative_gap, versions
+from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.io import canonical_json
+from nestopt.core.result import Limit, Reason, Result, Termination, relative_gap, versions
 
 LIMITED = (Reason.FEASIBLE, Reason.NO_SOLUTION)
 TERMINATIONS = [

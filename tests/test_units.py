@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nestopt.errors import InputError
-from nestopt.units import (
+from nestopt.core.errors import InputError
+from nestopt.core.units import (
     format_bytes,
     format_rate,
     format_seconds,

@@ -9,11 +9,11 @@ are small enough to keep, and ``runs.csv`` the last run of every method.
 
 from __future__ import annotations
 
-from instances.library.entries import Entry, entries, entry, load
-from instances.library.records import CLASSES, Archive, Record, Score, difficulty
-from instances.library.runs import MethodRun, read_runs, runs_path, write_runs
-from instances.library.tables import rows, show
-from instances.library.updates import check_stored, entry_of, solve_entry, update, verify
+from nestopt.instances.library.entries import Entry, entries, entry, load
+from nestopt.instances.library.records import CLASSES, Archive, Record, Score, difficulty
+from nestopt.instances.library.runs import MethodRun, read_runs, runs_path, write_runs
+from nestopt.instances.library.tables import rows, show
+from nestopt.instances.library.updates import check_stored, entry_of, solve_entry, update, verify
 
 __all__ = [
     "CLASSES",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestopt.errors import InputError, unknown_name
-from nestopt.io import validate_model
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.io import validate_model
 
 if TYPE_CHECKING:
-    from nestopt.problem import Instance
+    from nestopt.core.problem import Instance
 
 __all__ = ["LIBRARY", "Entry", "entries", "entry", "load"]
 
@@ -44,17 +44,17 @@ class Entry:
     problem : str
         ``"placement"`` or ``"collective"``.
     instance : str
-        What `instances.generate.generate_instance` makes it from.
+        What `nestopt.instances.generate.generate_instance` makes it from.
     methods : tuple of str
         The methods that are run on it, in order.
     source : str
         Where it comes from and what is known of it.
     objective, space : str
-        As in `nestopt.options.SolveOptions`.
+        As in `nestopt.core.options.SolveOptions`.
     set : dict
         Settings that belong to the instance: the space of plans.
     tenants : str or None
-        Groups that run the collective at once (`instances.tenants`).
+        Groups that run the collective at once (`nestopt.instances.tenants`).
     known : float or int or None
         The proved optimum, where it was published (seconds, or picoseconds).
     """
@@ -116,14 +116,14 @@ def entry(name: str) -> Entry:
 
 def load(name: str) -> Instance:
     """The instance of an entry, generated."""
-    from instances.generate import generate_instance
+    from nestopt.instances.generate import generate_instance
 
     found = entry(name)
     data = generate_instance(found.instance, tenants=found.tenants).data
     if found.problem == "collective":
-        from nestopt.collective.problem import CollectiveInstance
+        from nestopt.collective.model.instance import CollectiveInstance
 
         return CollectiveInstance.from_json(data)
-    from nestopt.placement.problem import PlacementInstance
+    from nestopt.placement.model.instance import PlacementInstance
 
     return PlacementInstance.from_json(data)

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from instances.library.entries import LIBRARY
-from nestopt.io import read_json, validate_model, write_json
-from nestopt.result import relative_gap
+from nestopt.core.io import read_json, validate_model, write_json
+from nestopt.core.result import relative_gap
+from nestopt.instances.library.entries import LIBRARY
 
 __all__ = ["CLASSES", "CLOSED", "SCHEMA", "TOLERANCE", "Archive", "Record", "Score", "difficulty"]
 

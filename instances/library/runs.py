@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestopt.errors import InputError
-from nestopt.io import validate_model, write_text
-from nestopt.result import Limit, Reason, relative_gap
+from nestopt.core.errors import InputError
+from nestopt.core.io import validate_model, write_text
+from nestopt.core.result import Limit, Reason, relative_gap
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from instances.library.records import Archive
-    from nestopt.result import Result
+    from nestopt.core.result import Result
+    from nestopt.instances.library.records import Archive
 
 __all__ = ["MethodRun", "read_runs", "run_of", "runs_path", "write_runs"]
 
@@ -37,7 +37,7 @@ class MethodRun(BaseModel):
     instance : str
         First digits of the instance's hash.
     reason, limit : str
-        How it ended (`nestopt.result.Termination`).
+        How it ended (`nestopt.core.result.Termination`).
     objective, bound : int, float or None
         Seconds (placement) or picoseconds (collectives); None without a solution or bound.
     seconds, cpu_seconds : float
@@ -110,7 +110,7 @@ def write_runs(runs: dict[tuple[str, str], MethodRun], path: Path) -> None:
 
 
 def run_of(entry: str, result: Result) -> MethodRun:
-    """The record of a result of an entry, made by `instances.library.solve_entry`."""
+    """The record of a result of an entry, made by `nestopt.instances.library.solve_entry`."""
     return MethodRun(
         entry=entry,
         method=result.method,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from instances.library.entries import entries, entry
-from instances.library.records import Archive, difficulty
-from instances.library.runs import read_runs, runs_path
+from nestopt.instances.library.entries import entries, entry
+from nestopt.instances.library.records import Archive, difficulty
+from nestopt.instances.library.runs import read_runs, runs_path
 
 __all__ = ["rows", "show"]
 

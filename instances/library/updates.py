@@ -8,19 +8,27 @@ import platform
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from instances.library.entries import entries, entry, load
-from instances.library.records import CLASSES, CLOSED, TOLERANCE, Archive, Record, Score, difficulty
-from instances.library.runs import run_of
-from nestopt.errors import CheckError, UsageError
-from nestopt.io import read_json, sha256_of
-from nestopt.result import Result
+from nestopt.core.errors import CheckError, UsageError
+from nestopt.core.io import read_json, sha256_of
+from nestopt.core.result import Result
+from nestopt.instances.library.entries import entries, entry, load
+from nestopt.instances.library.records import (
+    CLASSES,
+    CLOSED,
+    TOLERANCE,
+    Archive,
+    Record,
+    Score,
+    difficulty,
+)
+from nestopt.instances.library.runs import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from instances.library.entries import Entry
-    from instances.library.runs import MethodRun
+    from nestopt.instances.library.entries import Entry
+    from nestopt.instances.library.runs import MethodRun
 
 __all__ = ["check_stored", "entry_of", "solve_entry", "update", "verify"]
 
@@ -73,7 +81,7 @@ def _differences(found: Entry, result: Result) -> list[str]:
 
 
 def _space_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    from nestopt.placement.space import SPACE_SETTINGS
+    from nestopt.placement.model.space import SPACE_SETTINGS
 
     return {key: str(value) for key, value in settings.items() if key in SPACE_SETTINGS}
 
@@ -136,7 +144,7 @@ def update(
     UsageError
         If no library instance matches the result.
     """
-    from nestopt.problem import get_problem
+    from nestopt.core.problem import get_problem
 
     found = entry(name) if name is not None else entry_of(result, archive)
     digest = sha256_of(load(found.name).to_json())
@@ -188,7 +196,7 @@ def _contradict(objective: float | int, bound: float | int) -> bool:
 
 def _keep(result: Result, path: Path) -> None:
     """Keep a small solution beside the archive; an older one is replaced or removed."""
-    from nestopt.io import canonical_json, write_text
+    from nestopt.core.io import canonical_json, write_text
 
     data = result.to_json()
     data["instance"] = {key: data["instance"][key] for key in ("name", "sha256")}
@@ -210,7 +218,7 @@ def check_stored(name: str, archive: Archive) -> list[str]:
     CheckError
         If the checker refuses it, or its objective is not the archive's.
     """
-    from nestopt.problem import get_problem
+    from nestopt.core.problem import get_problem
 
     path = archive.solution_path(name)
     if not path.exists():
@@ -279,8 +287,8 @@ def solve_entry(
 
     The CPU seconds of each run are in its ``stats``.
     """
-    from nestopt.options import SolveOptions
-    from nestopt.registry import get_method, method_names
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.registry import get_method, method_names
 
     found = entry(name)
     instance = load(name)

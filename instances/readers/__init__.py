@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from instances.readers.base import Reading, Source
-from nestopt.errors import InputError, UsageError, unknown_name
-from nestopt.io import write_text
+from nestopt.core.errors import InputError, UsageError, unknown_name
+from nestopt.core.io import write_text
+from nestopt.instances.readers.base import Reading, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from instances.network import Network
+    from nestopt.instances.network import Network
 
 __all__ = ["FORMATS", "Format", "Reading", "read", "write"]
 
@@ -101,7 +101,7 @@ def read(
     """
     module, _, function = _format(format_name).reader.partition(":")
     source = Source.open(path, settings or {})
-    reading: Reading = getattr(import_module(f"instances.readers.{module}"), function)(source)
+    reading: Reading = getattr(import_module(f"{__name__}.{module}"), function)(source)
     if strict and reading.complaints:
         raise InputError(reading.complaints[0])
     return reading
@@ -121,7 +121,7 @@ def write(format_name: str, network: Network, path: Path) -> list[Path]:
     if not row.writer:
         raise UsageError(f"{format_name} files are only read")
     module = row.reader.partition(":")[0]
-    text = getattr(import_module(f"instances.readers.{module}"), row.writer)(network)
+    text = getattr(import_module(f"{__name__}.{module}"), row.writer)(network)
     if isinstance(text, str):
         write_text(path, text)
         return [path]

@@ -11,12 +11,12 @@ import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from instances.grids import Dimension, product
-from instances.readers.base import MOST, link_spec, whole
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
+from nestopt.instances.grids import Dimension, product
+from nestopt.instances.readers.base import MOST, link_spec, whole
 
 if TYPE_CHECKING:
-    from instances.readers.base import Reading, Source
+    from nestopt.instances.readers.base import Reading, Source
 
 __all__ = ["read_astra_sim"]
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instances.spec import LinkSpec, Spec
-from nestopt.errors import InputError
-from nestopt.units import parse_bandwidth
+from nestopt.core.errors import InputError
+from nestopt.core.units import parse_bandwidth
+from nestopt.instances.spec import LinkSpec, Spec
 
 if TYPE_CHECKING:
-    from instances.network import Network
+    from nestopt.instances.network import Network
 
 __all__ = ["MOST", "MOST_PARALLEL", "Reading", "Source", "link_spec", "strip_suffix", "whole"]
 
@@ -82,7 +82,7 @@ class Source:
         return InputError(message, file=self.path, field=_where(line, where))
 
     def complain(self, message: str, line: int | None = None, where: str = "") -> None:
-        """Record something odd; `instances.readers.read` raises it if it is told to be strict."""
+        """Record something odd; `readers.read` raises it if it is told to be strict."""
         self.complaints.append(str(self.error(message, line, where)))
 
     def needed(self, key: str, meaning: str) -> str:

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestopt.errors import InputError
-from nestopt.io import read_json, validate_model
-from nestopt.placement.maxload.model import MaxLoadProblem, Operator
-from nestopt.placement.maxload.schema import build_problem
+from nestopt.core.errors import InputError
+from nestopt.core.io import read_json, validate_model
+from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Operator
+from nestopt.placement.partitioning.maxload.schema import build_problem
 
 __all__ = ["is_dnn_partitioning", "parse_dnn_partitioning", "read_dnn_partitioning"]
 

@@ -14,17 +14,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from instances.network import NetworkBuilder
-from instances.readers.base import MOST_PARALLEL, link_spec, whole
-from instances.readers.xml import parse_xml
-from nestopt.errors import InputError
-from nestopt.units import parse_bandwidth, parse_time_ps
+from nestopt.core.errors import InputError
+from nestopt.core.units import parse_bandwidth, parse_time_ps
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.base import MOST_PARALLEL, link_spec, whole
+from nestopt.instances.readers.xml import parse_xml
 
 if TYPE_CHECKING:
-    from instances.network import Network
-    from instances.readers.base import Reading, Source
-    from instances.readers.xml import Element
-    from instances.spec import LinkSpec
+    from nestopt.instances.network import Network
+    from nestopt.instances.readers.base import Reading, Source
+    from nestopt.instances.readers.xml import Element
+    from nestopt.instances.spec import LinkSpec
 
 __all__ = ["read_graphml", "write_graphml"]
 

@@ -18,13 +18,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instances.network import NetworkBuilder
-from instances.readers.matrices import load_json
-from instances.spec import LinkSpec
-from nestopt.units import parse_time_ps
+from nestopt.core.units import parse_time_ps
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.matrices import load_json
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
-    from instances.readers.base import Reading, Source
+    from nestopt.instances.readers.base import Reading, Source
 
 __all__ = ["expand_hostlist", "read_slurm", "read_topograph"]
 

@@ -21,16 +21,16 @@ import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from instances.machines import DGX1V_LINKS
-from instances.network import NetworkBuilder
-from instances.readers.base import MOST_PARALLEL, Source, link_spec, whole
-from instances.spec import LinkSpec
-from nestopt.errors import InputError
-from nestopt.units import parse_bytes, parse_time_ps
+from nestopt.core.errors import InputError
+from nestopt.core.units import parse_bytes, parse_time_ps
+from nestopt.instances.machines import DGX1V_LINKS
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.base import MOST_PARALLEL, Source, link_spec, whole
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
-    from instances.network import Network
-    from instances.readers.base import Reading
+    from nestopt.instances.network import Network
+    from nestopt.instances.readers.base import Reading
 
 __all__ = ["load_json", "read_sccl", "read_taccl", "read_teccl", "write_sccl", "write_teccl"]
 

@@ -15,14 +15,14 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from instances.network import NetworkBuilder
-from instances.readers.base import MOST_PARALLEL, link_spec, whole
-from instances.readers.xml import parse_xml
-from instances.spec import LinkSpec
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.base import MOST_PARALLEL, link_spec, whole
+from nestopt.instances.readers.xml import parse_xml
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
-    from instances.readers.base import Reading, Source
-    from instances.readers.xml import Element
+    from nestopt.instances.readers.base import Reading, Source
+    from nestopt.instances.readers.xml import Element
 
 __all__ = ["read_nccl"]
 

@@ -14,13 +14,13 @@ import re
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from instances.network import NetworkBuilder
-from instances.readers.base import link_spec, strip_suffix, whole
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.base import link_spec, strip_suffix, whole
 
 if TYPE_CHECKING:
-    from instances.network import Network
-    from instances.readers.base import Reading, Source
+    from nestopt.instances.network import Network
+    from nestopt.instances.readers.base import Reading, Source
 
 __all__ = ["read_ns3", "write_ns3"]
 

@@ -15,12 +15,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instances.network import NetworkBuilder
-from instances.readers.base import whole
-from instances.spec import LinkSpec
+from nestopt.instances.network import NetworkBuilder
+from nestopt.instances.readers.base import whole
+from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
-    from instances.readers.base import Reading, Source
+    from nestopt.instances.readers.base import Reading, Source
 
 __all__ = ["GENERATIONS", "read_nvidia_smi"]
 

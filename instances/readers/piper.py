@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestopt.errors import InputError
-from nestopt.io import read_json, validate_model
-from nestopt.placement.piper.model import Layer, PiperProblem, Variant
-from nestopt.placement.piper.schema import build_problem
+from nestopt.core.errors import InputError
+from nestopt.core.io import read_json, validate_model
+from nestopt.placement.partitioning.piper.model import Layer, PiperProblem, Variant
+from nestopt.placement.partitioning.piper.schema import build_problem
 
 __all__ = ["is_piper", "parse_piper", "read_piper"]
 

@@ -9,7 +9,7 @@ from xml.parsers import expat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from instances.readers.base import Source
+    from nestopt.instances.readers.base import Source
 
 __all__ = ["Element", "parse_xml"]
 

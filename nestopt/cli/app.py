@@ -22,7 +22,7 @@ from nestopt.cli.study import study
 from nestopt.cli.transfer import export_file, import_file
 from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
-from nestopt.errors import NestoptError
+from nestopt.core.errors import NestoptError
 
 __all__ = ["app", "main"]
 

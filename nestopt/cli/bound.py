@@ -50,11 +50,11 @@ def bound(
       1  error in a file
       2  wrong command line
     """
-    from nestopt.choices import split_settings
     from nestopt.cli import inputs
     from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
-    from nestopt.options import SolveOptions
-    from nestopt.problem import get_problem
+    from nestopt.core.choices import split_settings
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.problem import get_problem
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology

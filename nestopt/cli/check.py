@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nestopt.cli.parameters import JsonOption, ResultArgument
-from nestopt.errors import CheckError
+from nestopt.core.errors import CheckError
 
 __all__ = ["check"]
 
@@ -29,7 +29,7 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       5  a check failed (named on stderr)
     """
     from nestopt.cli.output import print_json
-    from nestopt.verify import verify_file
+    from nestopt.core.verify import verify_file
 
     try:
         lines = verify_file(result)

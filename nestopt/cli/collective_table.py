@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import UsageError
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from nestopt.placement.collective_table import Layout
-    from nestopt.placement.tables import Comparison
+    from nestopt.placement.model.collective_table import Layout
+    from nestopt.placement.pricing.tables import Comparison
 
 __all__ = ["make_table"]
 
@@ -22,10 +22,10 @@ def make_table(
     """The table of a cluster's name or file as JSON, and notes about it."""
     from nestopt.cli.inputs import parse_limit
     from nestopt.cli.output import note
-    from nestopt.placement import tables
-    from nestopt.placement.models import parse_count
+    from nestopt.core.units import parse_bytes
+    from nestopt.placement.model.models import parse_count
+    from nestopt.placement.pricing import tables
     from nestopt.placement.problem import cluster_of
-    from nestopt.units import parse_bytes
 
     wanted = [parse_bytes(text, "--sizes") for text in (sizes or "64KiB,1MiB,64MiB").split(",")]
     if min(wanted) <= 0:

@@ -7,11 +7,11 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from nestopt.errors import CheckError, UsageError
+from nestopt.core.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
-    from nestopt.errors import NestoptError
-    from nestopt.result import Result
+    from nestopt.core.errors import NestoptError
+    from nestopt.core.result import Result
 
 __all__ = ["ERROR_SCHEMA", "Exit", "exit_of", "report"]
 
@@ -31,7 +31,7 @@ class Exit(IntEnum):
 
 def exit_of(result: Result) -> Exit:
     """The status of a run that ended with `result`."""
-    from nestopt.result import Reason
+    from nestopt.core.result import Reason
 
     return {
         Reason.OPTIMAL: Exit.SOLUTION,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.problem import Instance, Problem
-    from nestopt.result import Result
+    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.result import Result
 
 __all__ = [
     "Source",
@@ -84,7 +84,7 @@ class Source:
             if names:
                 raise UsageError(f"INSTANCE.json and {flags} exclude each other; give one")
             if _names_an_entry(file):
-                from instances.library import entry
+                from nestopt.instances.library import entry
 
                 found = entry(file)
                 return cls(found.problem, {}, file, entry=found)
@@ -108,7 +108,7 @@ class Source:
             key = next(iter(settings))
             raise UsageError(f"--set {key}: {self.file} states this already")
         if self.entry is not None:
-            from instances.library import load
+            from nestopt.instances.library import load
 
             return load(self.entry.name)
         return problem.from_json(self.data, file=self.file)
@@ -120,7 +120,7 @@ def _names_an_entry(text: str) -> bool:
 
 
 def _read(file: str) -> Any:
-    from nestopt.io import read_json
+    from nestopt.core.io import read_json
 
     return read_json(file)
 
@@ -146,7 +146,7 @@ def read_result(file: str) -> Result:
     InputError
         If the file cannot be read or is no result.
     """
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
     return Result.from_json(_read(file), file=file)
 
@@ -179,7 +179,7 @@ def parse_limit(text: str | None) -> float:
     UsageError
         If it is no positive time.
     """
-    from nestopt.units import parse_time
+    from nestopt.core.units import parse_time
 
     if text is None:
         return math.inf

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import CheckError, UsageError, unknown_name
+from nestopt.core.errors import CheckError, UsageError, unknown_name
 
 __all__ = ["library"]
 
@@ -66,8 +66,8 @@ def list_entries(
       nestopt library list
       nestopt library list collective --json
     """
-    from instances.library import CLASSES, Archive, rows
     from nestopt.cli.output import print_json, quantity
+    from nestopt.instances.library import CLASSES, Archive, rows
 
     if problem is not None and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)
@@ -107,8 +107,8 @@ def show_entry(
     Examples:
       nestopt library show ag-dgx1v
     """
-    from instances.library import Archive, show
     from nestopt.cli.output import definitions, print_json, quantity
+    from nestopt.instances.library import Archive, show
 
     data = show(name, Archive.open(archive))
     if json:
@@ -167,9 +167,9 @@ def verify_entries(
       0  everything holds
       5  something does not (named on stderr)
     """
-    from instances.library import Archive, entries, read_runs, runs_path, verify, write_runs
     from nestopt.cli.inputs import thread_count
     from nestopt.cli.output import note, print_json, stdout_to_stderr
+    from nestopt.instances.library import Archive, entries, read_runs, runs_path, verify, write_runs
 
     if record and not solve:
         raise UsageError("--record keeps the runs of --solve; give both")
@@ -221,10 +221,10 @@ def update_entry(
       2  no library instance has this instance, objective and space
       5  the checker refuses it, or it contradicts the archive
     """
-    from instances.library import Archive, update
     from nestopt.cli.inputs import read_result
     from nestopt.cli.output import print_json
-    from nestopt.verify import verify_file
+    from nestopt.core.verify import verify_file
+    from nestopt.instances.library import Archive, update
 
     verify_file(result)
     known = Archive.open(archive)
@@ -272,19 +272,19 @@ def list_names(
 
 def _names(kind: str) -> list[str]:
     if kind == "workload":
-        from instances.jobs import FAMILIES
-        from instances.workloads import names
+        from nestopt.instances.jobs import FAMILIES
+        from nestopt.instances.workloads import names
 
         return sorted([*names(), *FAMILIES])
     if kind == "cluster":
-        from instances.clusters import names
+        from nestopt.instances.clusters import names
 
         return sorted([*names(), "tree"])
     if kind == "collective":
-        from nestopt.collective.collective import PATTERNS
+        from nestopt.collective.model.collective import PATTERNS
 
         return sorted(PATTERNS)
-    from instances.topologies import FAMILIES as TOPOLOGIES
+    from nestopt.instances.topologies import FAMILIES as TOPOLOGIES
 
     return sorted(TOPOLOGIES)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import unknown_name
+from nestopt.core.errors import unknown_name
 
 __all__ = ["methods"]
 
@@ -35,8 +35,8 @@ def methods(
       nestopt methods collective --json
     """
     from nestopt.cli.output import definitions, print_json
-    from nestopt.problem import get_problem
-    from nestopt.registry import method_names, methods_of
+    from nestopt.core.problem import get_problem
+    from nestopt.core.registry import method_names, methods_of
 
     if problem is not None and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)

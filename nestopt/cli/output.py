@@ -47,7 +47,7 @@ def print_json(data: dict[str, Any]) -> None:
 
 def quantity(problem: str, value: float | None) -> str:
     """An objective or a bound for people: placement counts seconds, collectives picoseconds."""
-    from nestopt.units import format_seconds
+    from nestopt.core.units import format_seconds
 
     return "-" if value is None else format_seconds(value * _SECONDS_PER_UNIT.get(problem, 1.0))
 
@@ -116,7 +116,7 @@ class Progress:
         self._print(seconds, note)
 
     def _print(self, seconds: float, note: str) -> None:
-        from nestopt.result import relative_gap
+        from nestopt.core.result import relative_gap
 
         if self._console is None:
             from rich.console import Console

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nestopt.cli.parameters import ResultArgument
-from nestopt.errors import InputError, NestoptError
+from nestopt.core.errors import InputError, NestoptError
 
 __all__ = ["plot"]
 
@@ -41,7 +41,7 @@ def plot(
     """
     from nestopt.cli.inputs import read_result, writable
     from nestopt.cli.output import note
-    from nestopt.problem import get_problem
+    from nestopt.core.problem import get_problem
 
     target = writable("--output", output, (".pdf", ".png", ".svg"))
     loaded = read_result(result)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import UsageError, unknown_name
+from nestopt.core.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from nestopt.fourd.overlap import Overlap

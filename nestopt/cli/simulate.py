@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nestopt.cli.parameters import JsonOption, ResultArgument
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 
 __all__ = ["simulate"]
 
@@ -32,7 +32,7 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
     """
     from nestopt.cli.inputs import read_result
     from nestopt.cli.output import definitions, print_json, quantity, signed_percent
-    from nestopt.problem import get_problem
+    from nestopt.core.problem import get_problem
 
     loaded = read_result(result)
     if loaded.solution is None:

@@ -20,13 +20,13 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-from nestopt.errors import CheckError, UsageError
+from nestopt.core.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.cli.output import Progress
-    from nestopt.options import SolveOptions
-    from nestopt.problem import Instance, Problem
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.result import Result
 
 __all__ = ["solve"]
 
@@ -149,18 +149,18 @@ def solve(
       4  no solution within the limit
       5  the checker refused the solution; nothing is written
     """
-    from nestopt.choices import (
+    from nestopt.cli import inputs
+    from nestopt.cli.output import Progress
+    from nestopt.core.choices import (
         OBJECTIVES,
         SPACES,
         offered,
         refuse_contradictions,
         split_settings,
     )
-    from nestopt.cli import inputs
-    from nestopt.cli.output import Progress
-    from nestopt.options import SolveOptions
-    from nestopt.problem import get_problem
-    from nestopt.registry import get_method
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.problem import get_problem
+    from nestopt.core.registry import get_method
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
@@ -207,8 +207,8 @@ def solve(
 
 def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> Result | None:
     from nestopt.cli.inputs import read_result
-    from nestopt.errors import InputError
-    from nestopt.io import sha256_of
+    from nestopt.core.errors import InputError
+    from nestopt.core.io import sha256_of
 
     if file is None:
         return None
@@ -232,7 +232,7 @@ def _run(
 ) -> Result:
     """The method's result; what is known when it is interrupted or runs out of memory."""
     from nestopt.cli.output import stdout_to_stderr
-    from nestopt.result import Limit, Reason, Result, Termination, instance_record
+    from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 
     started = time.perf_counter()
     try:
@@ -271,8 +271,8 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
     """Check, write and print a result, in this order, and exit with its status."""
     from nestopt.cli.exits import exit_of
     from nestopt.cli.output import console, note, print_json
-    from nestopt.io import write_json
-    from nestopt.verify import verify
+    from nestopt.core.io import write_json
+    from nestopt.core.verify import verify
 
     try:
         verified = verify(result, None if target is None else target.parent)
@@ -298,7 +298,7 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
 def _explain(result: Result) -> None:
     """Say why there is no solution."""
     from nestopt.cli.output import definitions, quantity
-    from nestopt.result import Limit, Reason
+    from nestopt.core.result import Limit, Reason
 
     ended = result.termination
     print(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import UsageError
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
     from nestopt.study.cells import Plan
@@ -142,8 +142,8 @@ def show_status(directory: DirectoryArgument, json: JsonOption = False) -> None:
       nestopt study status records/my-study --json
     """
     from nestopt.cli.output import print_json
+    from nestopt.core.units import format_seconds
     from nestopt.study.directory import status
-    from nestopt.units import format_seconds
 
     found = status(directory)
     if json:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nestopt.cli.parameters import JsonOption
-from nestopt.errors import InputError, UsageError, unknown_name
+from nestopt.core.errors import InputError, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from instances.network import Network
+    from nestopt.instances.network import Network
 
 __all__ = ["export_file", "import_file"]
 
@@ -87,7 +87,7 @@ def import_file(
     """
     from nestopt.cli.inputs import parse_settings, writable
     from nestopt.cli.output import note, print_json
-    from nestopt.io import write_json
+    from nestopt.core.io import write_json
 
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
@@ -148,13 +148,13 @@ def export_file(
     """
     from pathlib import Path
 
-    from instances.network import network_of
-    from instances.readers import write
-    from instances.topologies import network_by_name
     from nestopt.cli.inputs import writable
     from nestopt.cli.output import note
-    from nestopt.collective.topology import Topology
-    from nestopt.io import read_json
+    from nestopt.collective.model.topology import Topology
+    from nestopt.core.io import read_json
+    from nestopt.instances.network import network_of
+    from nestopt.instances.readers import write
+    from nestopt.instances.topologies import network_by_name
 
     target = writable("--output", output)
     if topology.endswith(".json") or Path(topology).is_file():
@@ -168,7 +168,7 @@ def export_file(
 def _read_network(
     format_name: str, file: str, settings: dict[str, str], *, strict: bool
 ) -> tuple[Network, tuple[str, ...]]:
-    from instances.readers import FORMATS, read
+    from nestopt.instances.readers import FORMATS, read
 
     if format_name not in FORMATS:
         raise unknown_name("format", format_name, (*FORMATS, *JOBS))
@@ -188,8 +188,8 @@ def _read_job(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """An instance of one of the published partitioning problems."""
     if format_name == "piper":
-        from instances.readers.piper import read_piper
-        from nestopt.units import parse_bandwidth, parse_bytes
+        from nestopt.core.units import parse_bandwidth, parse_bytes
+        from nestopt.instances.readers.piper import read_piper
 
         memory, bandwidth = settings.get("memory"), settings.get("bandwidth")
         planning = read_piper(
@@ -204,7 +204,7 @@ def _read_job(
             "devices": planning.devices,
             "micro_batches": planning.micro_batches,
         }
-    from instances.readers.dnn_partitioning import read_dnn_partitioning
+    from nestopt.instances.readers.dnn_partitioning import read_dnn_partitioning
 
     partitioning = read_dnn_partitioning(file)
     return partitioning.to_json(), {
@@ -225,8 +225,8 @@ def _count(settings: dict[str, str], key: str) -> int | None:
 
 
 def _cluster(network: Network, device: str) -> dict[str, Any]:
-    from instances.clustering import cluster_of
-    from instances.trees import device_type
+    from nestopt.instances.clustering import cluster_of
+    from nestopt.instances.trees import device_type
 
     cluster, _ = cluster_of(network, device_type(device, "--device"))
     return cluster.to_json()
@@ -243,6 +243,6 @@ def _totals(network: Network) -> dict[str, Any]:
 
 
 def _shown(key: str, value: Any) -> str:
-    from nestopt.units import format_rate
+    from nestopt.core.units import format_rate
 
     return format_rate(value) if key == "total_bandwidth" else str(value)

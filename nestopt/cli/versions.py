@@ -23,7 +23,7 @@ def show_versions(json: JsonOption = False) -> None:
 
     from nestopt.cli.inputs import thread_count
     from nestopt.cli.output import print_json
-    from nestopt.result import versions
+    from nestopt.core.result import versions
 
     found = versions()
     for package in _MORE:

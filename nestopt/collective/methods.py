@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from nestopt.registry import Method
+from nestopt.core.registry import Method
 
 __all__ = ["METHODS"]
 
 METHODS: dict[str, Method] = {
     "greedy": Method(
-        "nestopt.collective.greedy:solve",
+        "nestopt.collective.greedy.solve:solve",
         "matching of links and chunks on a time-expanded network; any size",
         ("policy", "restarts", "effort", "store"),
     ),
     "milp": Method(
-        "formulations.collective_solve:solve_milp",
+        "nestopt.formulations.collective.solve:solve_milp",
         "exact, on a time grid, by a MILP back-end; small networks",
         ("symmetry", "incumbent", "bound", "tick"),
     ),
     "cpsat": Method(
-        "formulations.collective_solve:solve_cpsat",
+        "nestopt.formulations.collective.solve:solve_cpsat",
         "exact, by CP-SAT, on a time grid or with intervals; small networks",
         ("model", "deterministic-time", "symmetry", "incumbent", "bound"),
     ),
     "sccl": Method(
-        "formulations.sccl:solve_sccl",
+        "nestopt.formulations.collective.sccl:solve_sccl",
         "is there an algorithm of so many steps and rounds (chunks as in the collective)?",
         ("steps", "rounds"),
     ),
     "lns": Method(
-        "formulations.collective_lns:solve",
+        "nestopt.formulations.collective.lns:solve",
         "large-neighbourhood search: CP-SAT repairs parts of a greedy schedule",
         ("iterations", "effort"),
     ),

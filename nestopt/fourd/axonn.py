@@ -29,7 +29,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from nestopt.devices import calibration
+from nestopt.core.registry import named
 from nestopt.fourd.layertimes import block_times
 from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
@@ -39,15 +39,15 @@ from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run
 from nestopt.fourd.simulate import simulate
 from nestopt.fourd.waterfall import gains
-from nestopt.placement.cost import StageCosts
-from nestopt.placement.evaluate import evaluate
-from nestopt.placement.transformer import expand
-from nestopt.registry import named
+from nestopt.placement.model.transformer import expand
+from nestopt.placement.pricing.cost import StageCosts
+from nestopt.placement.pricing.devices import calibration
+from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Grid
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = ["axonn_20b", "axonn_80b"]
 

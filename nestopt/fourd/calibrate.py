@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nestopt.devices import Calibration, calibration
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.fourd.predict import predict
 from nestopt.fourd.runs import runs
+from nestopt.placement.pricing.devices import Calibration, calibration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

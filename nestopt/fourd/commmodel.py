@@ -23,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nestopt.errors import UsageError
+from nestopt.core.errors import UsageError
 from nestopt.fourd.decomposition import Batch, layer_collectives
 from nestopt.fourd.network import block, model_collectives, parameters
 
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Collective, Grid
     from nestopt.fourd.models import Machine
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = [
     "MODES",

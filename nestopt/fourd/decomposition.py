@@ -28,8 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nestopt.errors import InputError
-from nestopt.integers import divisors
+from nestopt.core.errors import InputError
+from nestopt.core.integers import divisors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

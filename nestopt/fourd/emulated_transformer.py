@@ -13,7 +13,7 @@ from nestopt.fourd.network import block, embedding, head
 if TYPE_CHECKING:
     from nestopt.fourd.collectives import Array, Communicator
     from nestopt.fourd.decomposition import Grid
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.transformer import Transformer
 
     Integers = np.ndarray[Any, np.dtype[np.int64]]
 

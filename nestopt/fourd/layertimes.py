@@ -12,8 +12,8 @@ from nestopt.fourd.overlap import BlockTimes, LayerTimes
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Grid
     from nestopt.fourd.models import Machine
-    from nestopt.placement.cluster import DeviceType
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = ["block_times"]
 

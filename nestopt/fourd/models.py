@@ -9,11 +9,11 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, unknown_name
-from nestopt.placement.transformer import Transformer
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.placement.model.transformer import Transformer
 
 if TYPE_CHECKING:
-    from nestopt.placement.cluster import Cluster
+    from nestopt.placement.model.cluster import Cluster
 
 __all__ = [
     "Machine",
@@ -165,7 +165,7 @@ def dense_model(name: str) -> str | tuple[str, Transformer]:
     InputError
         If it has experts.
     """
-    from nestopt.registry import transformers
+    from nestopt.core.registry import transformers
 
     if name in model_names():
         return name

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.fourd.decomposition import (
     Linear,
     Norm,
@@ -17,7 +17,7 @@ from nestopt.fourd.decomposition import (
 
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Batch, Collective, Grid
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = [
     "block",

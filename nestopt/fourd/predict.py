@@ -1,7 +1,7 @@
 """Predicted iteration times of measured runs, by the placement package's stage costs.
 
 Nothing is modelled here: a run becomes a plan on a named cluster with a calibrated device, and
-`nestopt.placement.evaluate` prices it. What a stack overlaps is taken out afterwards: the
+`nestopt.placement.pricing.evaluate` prices it. What a stack overlaps is taken out afterwards: the
 data-parallel synchronisation altogether, of the tensor-parallel communication all but a calibrated
 part.
 """
@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.devices import calibration
+from nestopt.core.integers import divisors
+from nestopt.core.registry import named
 from nestopt.fourd.runs import workload_of
-from nestopt.integers import divisors
-from nestopt.placement.cost import StageCosts
-from nestopt.placement.evaluate import combine, evaluate
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.registry import named
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.pricing.cost import StageCosts
+from nestopt.placement.pricing.devices import calibration
+from nestopt.placement.pricing.evaluate import combine, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.devices import Calibration
     from nestopt.fourd.runs import Run
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.workload import Workload
+    from nestopt.placement.pricing.devices import Calibration
 
 __all__ = ["calibrated", "cluster_of", "plan_of", "predict"]
 

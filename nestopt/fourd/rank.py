@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.fourd.commmodel import collectives_of, memory, seconds
 from nestopt.fourd.decomposition import factorizations
 from nestopt.fourd.layertimes import block_times
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Grid
     from nestopt.fourd.models import Machine
     from nestopt.fourd.waterfall import Step
-    from nestopt.placement.cluster import DeviceType
-    from nestopt.placement.transformer import Transformer
+    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = [
     "AXONN_OVERLAP",
@@ -249,7 +249,7 @@ def rank_table(
     InputError
         If the job divides into no decomposition.
     """
-    from nestopt.registry import named
+    from nestopt.core.registry import named
 
     min_tensor = 1
     if isinstance(workload, str):

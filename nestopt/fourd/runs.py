@@ -12,12 +12,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from nestopt.fourd.network import iteration_flops
-from nestopt.placement.transformer import Transformer, expand
+from nestopt.placement.model.transformer import Transformer, expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.model.workload import Workload
 
 __all__ = ["Run", "read_table", "runs", "workload_of"]
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.devices import calibration
-from nestopt.errors import unknown_name
+from nestopt.core.errors import unknown_name
+from nestopt.core.registry import named
 from nestopt.fourd.axonn import axonn_20b, axonn_80b
 from nestopt.fourd.predict import calibrated, predict
 from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
-from nestopt.placement.comm import Network, families_of, family_profiles
-from nestopt.placement.cost import Grid, Mode, StageCosts
-from nestopt.placement.plan import in_flight
-from nestopt.placement.transformer import Transformer, expand
-from nestopt.registry import named
+from nestopt.placement.model.plan import in_flight
+from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.pricing.comm import Network, families_of, family_profiles
+from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
+from nestopt.placement.pricing.devices import calibration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nestopt.placement.space import SPACE_SETTINGS
-from nestopt.registry import Method
+from nestopt.core.registry import Method
+from nestopt.placement.model.space import SPACE_SETTINGS
 
 __all__ = ["METHODS"]
 
@@ -13,28 +13,28 @@ METHODS: dict[str, Method] = {
         "exact dynamic program over the structured space, at any size",
         SPACE_SETTINGS,
         {
-            "nestopt.maxload/1": "nestopt.placement.maxload.dp:solve_dp",
-            "nestopt.piper/1": "nestopt.placement.piper.dp:solve_dp",
+            "nestopt.maxload/1": "nestopt.placement.partitioning.maxload.dp:solve_dp",
+            "nestopt.piper/1": "nestopt.placement.partitioning.piper.dp:solve_dp",
         },
         {"nestopt.maxload/1": ("ideal-limit",), "nestopt.piper/1": ("ideal-limit", "uniform")},
     ),
     "milp": Method(
-        "formulations.placement_milp:solve",
+        "nestopt.formulations.placement.milp:solve",
         "mixed-integer linear program over either space; small instances",
         (*SPACE_SETTINGS, "start"),
-        {"nestopt.maxload/1": "formulations.maxload_milp:solve"},
+        {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_milp:solve"},
     ),
     "cpsat": Method(
-        "formulations.placement_cpsat:solve",
+        "nestopt.formulations.placement.cpsat:solve",
         "constraint program over either space; small instances",
         (*SPACE_SETTINGS, "start"),
-        {"nestopt.maxload/1": "formulations.maxload_cpsat:solve"},
+        {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_cpsat:solve"},
     ),
     "equal": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",
         "baseline of Piper's model: equal split (otherwise as megatron)",
         SPACE_SETTINGS,
-        {"nestopt.piper/1": "nestopt.placement.piper.equal:solve_equal"},
+        {"nestopt.piper/1": "nestopt.placement.partitioning.piper.equal:solve_equal"},
     ),
     "megatron": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",

@@ -1,102 +1,36 @@
-"""The placement problem: its instance, and its entry points for the command line and studies."""
+"""The placement problem: its entry points for the command line and studies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import CheckError, InputError, NestoptError, UsageError, naming
-from nestopt.placement import models
-from nestopt.placement.cluster import Cluster
-from nestopt.placement.workload import Workload
+from nestopt.core.errors import CheckError, NestoptError, UsageError, naming
+from nestopt.placement.model import models
+from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.maxload import MaxLoadProblem
-    from nestopt.placement.piper import PiperProblem
-    from nestopt.placement.plan import Plan
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.placement.model.plan import Plan
+    from nestopt.placement.partitioning.maxload import MaxLoadProblem
+    from nestopt.placement.partitioning.piper import PiperProblem
 
-__all__ = ["PROBLEM", "SCHEMA", "PlacementInstance", "PlacementProblem", "cluster_of"]
-
-SCHEMA = "nestopt.instance/1"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlacementInstance:
-    """What a method for placement solves.
-
-    Attributes
-    ----------
-    workload : Workload
-    cluster : Cluster
-    name : str
-        ``WORKLOAD on CLUSTER`` unless given.
-    """
-
-    workload: Workload
-    cluster: Cluster
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            object.__setattr__(self, "name", f"{self.workload.name} on {self.cluster.name}")
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole instance as versioned JSON."""
-        return {
-            "schema": SCHEMA,
-            "problem": "placement",
-            "name": self.name,
-            "workload": self.workload.to_json(),
-            "cluster": self.cluster.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, data: Any, *, file: str | None = None) -> PlacementInstance:
-        """Inverse of `to_json`.
-
-        Raises
-        ------
-        InputError
-            Naming file, field, value and expectation.
-        """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else data
-            raise InputError(f"{found!r}; expected {SCHEMA!r}", file=file, field="schema")
-        if data.get("problem") != "placement":
-            raise InputError(
-                f"{data.get('problem')!r}; expected 'placement'", file=file, field="problem"
-            )
-        for key in ("workload", "cluster"):
-            if key not in data:
-                raise InputError("is missing", file=file, field=key)
-        extra = sorted(set(data) - {"schema", "problem", "name", "workload", "cluster"})
-        if extra:
-            raise InputError(
-                "is unknown; expected name, workload, cluster", file=file, field=extra[0]
-            )
-        name = data.get("name", "")
-        if not isinstance(name, str):
-            raise InputError(f"{name!r}; expected text", file=file, field="name")
-        return cls(
-            Workload.from_json(data["workload"], file=file),
-            Cluster.from_json(data["cluster"], file=file),
-            name,
-        )
+__all__ = ["PROBLEM", "PlacementProblem", "cluster_of"]
 
 
 class PlacementProblem:
-    """Placement's entry points; see `nestopt.problem.Problem`.
+    """Placement's entry points; see `nestopt.core.problem.Problem`.
 
     Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
     of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
     or ``piper``. With these two ``--workload`` is a file of the model
-    and ``--cluster`` states the devices, as `nestopt.placement.models.from_file` says; for Piper,
+    and ``--cluster`` states the devices, as `models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
@@ -115,8 +49,8 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.io import names_file, read_json
-        from nestopt.registry import named
+        from nestopt.core.io import names_file, read_json
+        from nestopt.core.registry import named
 
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
@@ -166,32 +100,32 @@ class PlacementProblem:
         """
         model = _model_of(result)
         if model == "max-load":
-            from nestopt.placement.maxload import check as check_split
+            from nestopt.placement.partitioning.maxload import check as check_split
 
             return check_split(result)
         if model == "piper":
-            from nestopt.placement.piper import check as check_stages
+            from nestopt.placement.partitioning.piper import check as check_stages
 
             return check_stages(result)
-        from nestopt.placement.check import check_result
+        from nestopt.placement.judge.check import check_result
 
         return check_result(result)
 
     def bounds(self, instance: Any, options: SolveOptions) -> list[dict[str, Any]]:
         """Lower bounds, each ``{"name", "value", "witness"}``, the best first."""
         if isinstance(instance, PlacementInstance):
-            from nestopt.placement.bound import bounds
+            from nestopt.placement.bounds.general import bounds
 
             found: list[dict[str, Any]] = bounds(instance, options)
             return found
         if instance.schema == models.SCHEMAS["piper"]:
-            from nestopt.placement.piper.outcome import work_bound
+            from nestopt.placement.partitioning.piper.outcome import work_bound
 
             value = work_bound(instance)
             relaxes = "transfers, exchange and memory; fastest variants, work divides evenly"
         else:
-            from nestopt.placement.maxload.outcome import load_bound
-            from nestopt.placement.maxload.units import make_units
+            from nestopt.placement.partitioning.maxload.outcome import load_bound
+            from nestopt.placement.partitioning.maxload.units import make_units
 
             value = load_bound(instance, make_units(instance))
             relaxes = (
@@ -202,20 +136,20 @@ class PlacementProblem:
     def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
         """Event simulation of a result's plan beside the closed form."""
         plan = _plan_of(result, "simulate")
-        from nestopt.placement.simulate import simulate
+        from nestopt.placement.judge.simulate import simulate
 
         return simulate(*plan)
 
     def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
         """Draw a result's plan: its stages on the cluster and its timeline."""
         plan = _plan_of(result, "draw")
-        from nestopt.placement.plot import plot_plan
+        from nestopt.placement.show.plot import plot_plan
 
         plot_plan(*plan, target)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
-        from nestopt.placement.describe import describe, describe_maxload, describe_piper
+        from nestopt.placement.show.describe import describe, describe_maxload, describe_piper
 
         shown = {"max-load": describe_maxload, "piper": describe_piper}
         shown.get(_model_of(result) or "", describe)(result, console)
@@ -234,8 +168,8 @@ def cluster_of(name: str) -> Cluster:
     InputError
         If the file or a value is wrong.
     """
-    from nestopt.io import names_file, read_json
-    from nestopt.registry import named
+    from nestopt.core.io import names_file, read_json
+    from nestopt.core.registry import named
 
     if names_file(name):
         return Cluster.from_json(read_json(name), file=name)
@@ -244,8 +178,8 @@ def cluster_of(name: str) -> Cluster:
 
 
 def _with_table(cluster: Cluster, file: str) -> Cluster:
-    from nestopt.io import read_json
-    from nestopt.placement.collective_table import CollectiveTable
+    from nestopt.core.io import read_json
+    from nestopt.placement.model.collective_table import CollectiveTable
 
     table = CollectiveTable.from_json(read_json(file), file=file)
     with naming(file):
@@ -258,7 +192,7 @@ def _model_of(result: Result) -> str | None:
 
 
 def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
-    from nestopt.placement.plan import Plan
+    from nestopt.placement.model.plan import Plan
 
     model = _model_of(result)
     if model is not None:

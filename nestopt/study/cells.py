@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
 from nestopt.study.ranking import METHOD as RANKING
 from nestopt.study.recipes import Recipe, expand_block
 from nestopt.study.spec import StudyFile, read_spec
@@ -40,7 +40,7 @@ class Cell:
     @property
     def id(self) -> str:
         """16 hex digits, a hash of the definition."""
-        from nestopt.io import sha256_of
+        from nestopt.core.io import sha256_of
 
         return sha256_of(self.definition)[:16]
 
@@ -163,7 +163,7 @@ def _cells_of(method: MethodFile, spec: StudyFile, made: list[_Made]) -> dict[in
 
 def _problem_of(method: MethodFile, present: set[str]) -> str:
     """The problem that a method solves here."""
-    from nestopt.registry import method_names
+    from nestopt.core.registry import method_names
 
     names = {problem: [*method_names(problem)] for problem in sorted(present)}
     if "placement" in names:
@@ -215,9 +215,15 @@ def _definition(method: MethodFile, spec: StudyFile, entry: _Made, seed: int) ->
 
 def _choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
     """Objective, space and settings of a method on an instance, checked."""
-    from nestopt.choices import OBJECTIVES, SPACES, offered, refuse_contradictions, split_settings
-    from nestopt.problem import get_problem
-    from nestopt.registry import library_entry, methods_of
+    from nestopt.core.choices import (
+        OBJECTIVES,
+        SPACES,
+        offered,
+        refuse_contradictions,
+        split_settings,
+    )
+    from nestopt.core.problem import get_problem
+    from nestopt.core.registry import library_entry, methods_of
 
     problem = entry.recipe.problem
     if method.method == RANKING:
@@ -239,7 +245,7 @@ def _choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]
     if schema is not None and row is not None and schema not in row.models:
         raise UsageError(f"method {method.method} does not solve instances of {schema}")
     if schema is None and problem == "placement":
-        from nestopt.placement.space import SpaceSettings
+        from nestopt.placement.model.space import SpaceSettings
 
         SpaceSettings.parse(settings)
     return (

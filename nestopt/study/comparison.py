@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nestopt.errors import InputError
-from nestopt.io import canonical_json
-from nestopt.result import relative_gap
+from nestopt.core.errors import InputError
+from nestopt.core.io import canonical_json
+from nestopt.core.result import relative_gap
 
 __all__ = [
     "GAPS",

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, NestoptError
-from nestopt.io import write_text
+from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.io import write_text
 from nestopt.study.cells import Plan, plan_study
 from nestopt.study.records import read_records
 

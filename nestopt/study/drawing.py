@@ -8,7 +8,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import NestoptError
+from nestopt.core.errors import NestoptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

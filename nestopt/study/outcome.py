@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.result import as_json_number, versions
+from nestopt.core.result import as_json_number, versions
 from nestopt.study.records import SCHEMA
 
 if TYPE_CHECKING:
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
 __all__ = ["blank_record", "fill", "machine", "peak_memory"]
 

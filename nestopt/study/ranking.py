@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

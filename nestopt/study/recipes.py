@@ -9,12 +9,12 @@ from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.problem import Instance
+    from nestopt.core.problem import Instance
     from nestopt.study.spec import InstancesFile
 
 __all__ = ["PARTS", "Recipe", "expand_block"]
@@ -69,9 +69,9 @@ class Recipe:
         NestoptError
             If a name is unknown, a parameter is wrong, or a file is not what it was.
         """
-        from nestopt.io import read_json
-        from nestopt.problem import get_problem
-        from nestopt.registry import library_instance
+        from nestopt.core.io import read_json
+        from nestopt.core.problem import get_problem
+        from nestopt.core.registry import library_instance
 
         for name, digest in self.files.items():
             if _digest(directory / name) != digest:
@@ -149,8 +149,8 @@ def _kind(block: InstancesFile) -> str:
 def _single(
     block: InstancesFile, kind: str, directory: Path
 ) -> Iterator[tuple[Recipe, dict[str, Any], Instance]]:
-    from nestopt.io import read_json
-    from nestopt.registry import library_entry
+    from nestopt.core.io import read_json
+    from nestopt.core.registry import library_entry
 
     for name in getattr(block, kind):
         files: dict[str, str] = {}
@@ -180,8 +180,8 @@ def _below(directory: Path, name: str) -> Path:
 def _crossed(
     block: InstancesFile, problem: str, directory: Path
 ) -> Iterator[tuple[Recipe, dict[str, Any], Instance]]:
-    from nestopt.problem import get_problem
-    from nestopt.registry import named
+    from nestopt.core.problem import get_problem
+    from nestopt.core.registry import named
 
     known = get_problem(problem).settings
     for key in block.set:
@@ -272,7 +272,7 @@ def _head(name: str) -> str:
 
 
 def _suffix(chosen: dict[str, Any], *, connected: bool) -> str:
-    """Recipes and failures as the end of a name, without the seed (see `instances.options`).
+    """Recipes and failures as the end of a name, without the seed (see `instances/options.py`).
 
     Rates without days and days without rates are nothing; both are recorded so.
     """

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError, NestoptError
+from nestopt.core.errors import InputError, NestoptError
 
 if TYPE_CHECKING:
     from types import TracebackType

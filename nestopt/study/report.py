@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import InputError
-from nestopt.io import canonical_json, write_text
+from nestopt.core.errors import InputError
+from nestopt.core.io import canonical_json, write_text
 from nestopt.study.comparison import GAPS, TICK, grouped, instance_key, label
 from nestopt.study.directory import RECORDS, SPEC, status
 from nestopt.study.drawing import picture_bytes, style

@@ -8,7 +8,7 @@ import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import NestoptError, UsageError
+from nestopt.core.errors import NestoptError, UsageError
 from nestopt.study.directory import LOCK, RECORDS
 from nestopt.study.records import Appender, Lock
 

@@ -69,8 +69,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from nestopt.errors import InputError, unknown_name
-from nestopt.io import validate_model
+from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.io import validate_model
 
 __all__ = ["METRICS", "InstancesFile", "MethodFile", "ReportFile", "StudyFile", "read_spec"]
 
@@ -106,13 +106,13 @@ def _seeds(value: Any) -> Any:
 
 
 def _seconds(value: Any) -> float:
-    from nestopt.units import parse_time
+    from nestopt.core.units import parse_time
 
     return _positive(value, parse_time, "a time with a unit, such as '60 s' or '5 min'")
 
 
 def _bytes(value: Any) -> float:
-    from nestopt.units import parse_bytes
+    from nestopt.core.units import parse_bytes
 
     return _positive(value, parse_bytes, "bytes with a unit, such as '4 GiB'")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

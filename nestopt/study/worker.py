@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nestopt.options import SolveOptions
-    from nestopt.problem import Instance
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.problem import Instance
+    from nestopt.core.result import Result
 
 __all__ = ["Trace", "main", "solve_cell"]
 
@@ -66,7 +66,7 @@ class Trace:
         self, seconds: float, objective: float | None, bound: float, *, last: bool = False
     ) -> None:
         """Take a row if it improves the objective or the bound; bounds alone not too often."""
-        from nestopt.result import as_json_number
+        from nestopt.core.result import as_json_number
 
         improved = objective is not None and (
             self._objective is None or objective < self._objective
@@ -154,7 +154,7 @@ def solve_cell(
     """
     import traceback
 
-    from nestopt.errors import NestoptError
+    from nestopt.core.errors import NestoptError
     from nestopt.study.outcome import blank_record, peak_memory
     from nestopt.study.ranking import METHOD as RANKING
 
@@ -217,12 +217,12 @@ def _solve(
     tell: Callable[[dict[str, Any]], Any],
 ) -> None:
     """Build, solve, check, and fill the record in."""
-    from nestopt.errors import CheckError
-    from nestopt.registry import get_method, methods_of
-    from nestopt.result import instance_record
+    from nestopt.core.errors import CheckError
+    from nestopt.core.registry import get_method, methods_of
+    from nestopt.core.result import instance_record
+    from nestopt.core.verify import verify
     from nestopt.study.outcome import fill
     from nestopt.study.recipes import Recipe
-    from nestopt.verify import verify
 
     recipe = Recipe(**definition["instance"])
     instance: Instance = recipe.build(directory)
@@ -253,7 +253,7 @@ def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
     """Import what the method needs and load its compiled kernels, outside the clock."""
     from dataclasses import replace
 
-    from nestopt.errors import NestoptError
+    from nestopt.core.errors import NestoptError
     from nestopt.study.recipes import Recipe
 
     tiny = Recipe(problem, WARM_UP[problem], {}, {}).build(Path())
@@ -269,7 +269,7 @@ def _cpu_seconds() -> float:
 
 
 def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOptions:
-    from nestopt.options import SolveOptions
+    from nestopt.core.options import SolveOptions
 
     limit = definition["time_limit"]
     return SolveOptions(

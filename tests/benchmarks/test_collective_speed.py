@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.check_steps import check_steps
-from nestopt.collective.collective import Collective
-from nestopt.collective.greedy import synthesize
-from nestopt.collective.greedy_bound import quick_bound
-from nestopt.collective.problem import CollectiveInstance, in_columns
-from nestopt.collective.steps import StepSchedule
-from nestopt.collective.store import open_store, write_store
-from nestopt.options import SolveOptions
-from nestopt.registry import named
+from nestopt.collective.greedy.bound import quick_bound
+from nestopt.collective.greedy.solve import synthesize
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.check_steps import check_steps
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.of_result import in_columns
+from nestopt.collective.model.steps import StepSchedule
+from nestopt.collective.model.store import open_store, write_store
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 
 if TYPE_CHECKING:
-    from nestopt.collective.store import AnySchedule
+    from nestopt.collective.model.store import AnySchedule
 
 pytestmark = pytest.mark.benchmark
 

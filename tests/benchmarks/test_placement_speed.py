@@ -11,16 +11,16 @@ from functools import cache
 
 import pytest
 
-from nestopt.options import SolveOptions
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 from nestopt.placement.baselines.uniform import solve_grid
-from nestopt.placement.check import price
 from nestopt.placement.dp.solve import search_structured, solve
-from nestopt.placement.evaluate import evaluate
-from nestopt.placement.plan import Plan
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.simulate import simulate
-from nestopt.placement.space import SpaceSettings
-from nestopt.registry import named
+from nestopt.placement.judge.check import price
+from nestopt.placement.judge.simulate import simulate
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.pricing.evaluate import evaluate
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
 

@@ -10,17 +10,17 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nestopt.errors import CheckError, InputError, SolverError
-from nestopt.io import sha256_of
-from nestopt.registry import Method
-from nestopt.result import Limit, Reason, Result, Termination
+from nestopt.core.errors import CheckError, InputError, SolverError
+from nestopt.core.io import sha256_of
+from nestopt.core.registry import Method
+from nestopt.core.result import Limit, Reason, Result, Termination
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from nestopt.options import SolveOptions
+    from nestopt.core.options import SolveOptions
 
 NUMBERS = (5.0, 2.0, 3.0)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nestopt.collective.topology import Topology
-from nestopt.io import sha256_of
-from nestopt.placement.cluster import Cluster
-from nestopt.placement.workload import Workload
+from nestopt.collective.model.topology import Topology
+from nestopt.core.io import sha256_of
+from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_a_generated_workload(
 def test_a_generated_instance_is_one_that_solve_reads(
     nestopt: Callable, tmp_path: Path, spec: str, problem: str
 ) -> None:
-    from nestopt.problem import get_problem
+    from nestopt.core.problem import get_problem
 
     file = tmp_path / "i.json"
     run = nestopt("generate", "instance", spec, "-o", str(file))

@@ -57,7 +57,7 @@ def test_unknown_names_are_told_near_ones(
 
 
 def test_names_are_ones_that_resolve(nestopt: Callable) -> None:
-    from nestopt.registry import named
+    from nestopt.core.registry import named
 
     names = json.loads(nestopt("library", "names", "--json").out)["names"]
     assert set(names) == {"workload", "cluster", "collective", "topology"}

@@ -232,7 +232,7 @@ def test_a_missing_file_is_named(nestopt: Callable) -> None:
 
 def test_debug_shows_the_traceback(nestopt: Callable) -> None:
     from nestopt.cli import main
-    from nestopt.errors import SolverError
+    from nestopt.core.errors import SolverError
 
     with pytest.raises(SolverError, match="node 7"):
         main([*NAMES, "--debug", "--method", "broken"])

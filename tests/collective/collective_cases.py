@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import Collective
-from nestopt.collective.greedy import solve
-from nestopt.collective.problem import CollectiveInstance, in_columns
-from nestopt.collective.simulate import simulate_schedule
-from nestopt.collective.store import load_solution
-from nestopt.collective.topology import Topology
-from nestopt.options import SolveOptions
-from nestopt.registry import named
+from nestopt.collective.greedy.solve import solve
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.simulate import simulate_schedule
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.of_result import in_columns
+from nestopt.collective.model.store import load_solution
+from nestopt.collective.model.topology import Topology
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from nestopt.collective.schedule import Schedule
-    from nestopt.result import Result
+    from nestopt.collective.model.schedule import Schedule
+    from nestopt.core.result import Result
 
 ALPHAS = (0, 200_000, 500_000, 700_000, 1_000_000, 2_000_000)
 BANDWIDTHS = (25 * 10**9, 50 * 10**9, 100 * 10**9, 150 * 10**9, 200 * 10**9)

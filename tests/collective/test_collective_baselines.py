@@ -11,14 +11,14 @@ from nestopt.collective.baselines import baseline_schedule
 from nestopt.collective.baselines.messages import ALGORITHMS
 from nestopt.collective.baselines.orders import binary_tree, dimensions, ring_order
 from nestopt.collective.bounds import best_bound
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import PATTERNS, Collective
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.schedule import Schedule
-from nestopt.errors import CheckError, InputError, UsageError
-from nestopt.options import SolveOptions
-from nestopt.registry import get_method, named
-from nestopt.result import Reason
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.collective import PATTERNS, Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.schedule import Schedule
+from nestopt.core.errors import CheckError, InputError, UsageError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
+from nestopt.core.result import Reason
 
 UNIT = 10**9
 NETWORKS = (

@@ -12,12 +12,12 @@ import pytest
 from nestopt.collective.bounds import all_bounds, best_bound, bottleneck_cut, verify_witness
 from nestopt.collective.bounds._kernels import max_flow
 from nestopt.collective.bounds._model import crossing, reverse_instance
-from nestopt.collective.collective import PATTERNS, Collective
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.topology import Topology
-from nestopt.errors import CheckError
-from nestopt.options import SolveOptions
-from nestopt.registry import named
+from nestopt.collective.model.collective import PATTERNS, Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import CheckError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 

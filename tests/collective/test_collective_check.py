@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from collective_cases import greedy, instance, schedule_of
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.check_steps import check_steps
-from nestopt.collective.collective import PATTERNS
-from nestopt.collective.greedy_steps import match_steps
-from nestopt.collective.schedule import COPY, REDUCE, Schedule
-from nestopt.collective.simulate import simulate_schedule
-from nestopt.collective.steps import StepSchedule
-from nestopt.collective.topology import Topology
-from nestopt.errors import CheckError
+from nestopt.collective.greedy.steps import match_steps
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.check_steps import check_steps
+from nestopt.collective.judge.simulate import simulate_schedule
+from nestopt.collective.model.collective import PATTERNS
+from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
+from nestopt.collective.model.steps import StepSchedule
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import CheckError
 
 NETWORKS = ("mesh2d:3x3", "dgx1v", "dgx-a100:2x4", "uneven4")
 PAIR = Topology.from_links("pair", 2, [(0, 1, 0, 10**12), (1, 0, 0, 10**12)])

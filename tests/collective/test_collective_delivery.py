@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from collective_cases import instance, random_topology, verified
 
-from formulations.collective_solve import solve_cpsat
 from nestopt.collective.bounds import all_bounds, verify_witness
-from nestopt.collective.topology import Topology
-from nestopt.errors import CheckError
-from nestopt.options import SolveOptions
-from nestopt.result import Reason
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import CheckError
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Reason
+from nestopt.formulations.collective.solve import solve_cpsat
 
 
 def delivery(problem) -> dict:

@@ -8,24 +8,24 @@ import time
 import numpy as np
 import pytest
 
-from formulations import collective_solve
-from formulations.adapters import solve_milp as run_milp
-from formulations.collective_cpsat import CollectiveCpsat
-from formulations.collective_grid import finest_tick, grid_problem
-from formulations.collective_milp import CollectiveMilp
-from formulations.collective_solve import solve_cpsat, solve_milp
-from formulations.collective_symmetry import automorphism, find_symmetries
-from formulations.outcome import Outcome
 from nestopt.collective.bounds import best_bound
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import PATTERNS, Collective
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.schedule import Schedule
-from nestopt.collective.topology import Topology
-from nestopt.errors import UsageError
-from nestopt.options import SolveOptions
-from nestopt.registry import get_method, named
-from nestopt.result import Limit, Reason, Termination
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.collective import PATTERNS, Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.schedule import Schedule
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import UsageError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
+from nestopt.core.result import Limit, Reason, Termination
+from nestopt.formulations.collective import solve as collective_solve
+from nestopt.formulations.collective.cpsat import CollectiveCpsat
+from nestopt.formulations.collective.grid import finest_tick, grid_problem
+from nestopt.formulations.collective.milp import CollectiveMilp
+from nestopt.formulations.collective.solve import solve_cpsat, solve_milp
+from nestopt.formulations.collective.symmetry import automorphism, find_symmetries
+from nestopt.formulations.solvers.adapters import solve_milp as run_milp
+from nestopt.formulations.solvers.outcome import Outcome
 
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 

@@ -11,14 +11,14 @@ from collective_cases import greedy, instance
 
 from nestopt.collective.baselines import baseline_schedule
 from nestopt.collective.bounds import best_bound
-from nestopt.collective.check import check_schedule
-from nestopt.collective.check_steps import check_steps
-from nestopt.collective.connectivity import find_separation
-from nestopt.collective.greedy import synthesize
-from nestopt.collective.greedy_bound import quick_bound
-from nestopt.collective.steps import StepSchedule
-from nestopt.options import SolveOptions
-from nestopt.registry import named
+from nestopt.collective.greedy.bound import quick_bound
+from nestopt.collective.greedy.solve import synthesize
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.check_steps import check_steps
+from nestopt.collective.model.connectivity import find_separation
+from nestopt.collective.model.steps import StepSchedule
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 
 FAILED, SEEDS = 3, 100
 

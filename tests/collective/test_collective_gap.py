@@ -15,7 +15,7 @@ from collective_cases import instance, random_topology, verified
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.collective.problem import CollectiveInstance
+    from nestopt.collective.model.instance import CollectiveInstance
 
 BLOCKS, BLOCK = 20, 500
 MEAN_GAP, WORST_GAP = 0.005, 0.05

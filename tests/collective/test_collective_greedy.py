@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from collective_cases import greedy, instance, random_topology, schedule_of, verified
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.check_steps import check_steps
-from nestopt.collective.collective import PATTERNS, Collective
-from nestopt.collective.greedy_steps import match_steps
-from nestopt.collective.greedy_translate import find_translation
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.topology import Topology
-from nestopt.errors import UsageError
-from nestopt.registry import named
-from nestopt.result import Limit, Reason
+from nestopt.collective.greedy.steps import match_steps
+from nestopt.collective.greedy.translate import find_translation
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.check_steps import check_steps
+from nestopt.collective.model.collective import PATTERNS, Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import UsageError
+from nestopt.core.registry import named
+from nestopt.core.result import Limit, Reason
 
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 
@@ -287,10 +287,10 @@ def test_half_of_a_large_grid_with_relays() -> None:
 def test_a_large_schedule_goes_beside_the_result(tmp_path, monkeypatch) -> None:
     from dataclasses import replace
 
-    from nestopt.collective import store
-    from nestopt.collective.greedy import solve
+    from nestopt.collective.greedy.solve import solve
+    from nestopt.collective.model import store
     from nestopt.collective.problem import PROBLEM
-    from nestopt.options import SolveOptions
+    from nestopt.core.options import SolveOptions
 
     monkeypatch.setattr(store, "INLINE_SENDS", 1000)
     problem = instance("mesh2d:20x20")
@@ -320,8 +320,8 @@ def test_unknown_settings_are_refused() -> None:
 
 
 def test_a_time_limit_ends_the_restarts() -> None:
-    from nestopt.collective.greedy import solve
-    from nestopt.options import SolveOptions
+    from nestopt.collective.greedy.solve import solve
+    from nestopt.core.options import SolveOptions
 
     problem = instance("dgx-a100:2x4")
     result = solve(problem, SolveOptions(time_limit=0.0))
@@ -336,7 +336,7 @@ def test_an_empty_collective_takes_no_time() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interrupt_returns_what_there_is(threads: int, monkeypatch) -> None:
-    from nestopt.collective import greedy_match
+    from nestopt.collective.greedy import match as greedy_match
 
     problem = instance("dgx-a100:2x4")
     original, calls = greedy_match._matching, []

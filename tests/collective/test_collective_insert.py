@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from collective_cases import instance, random_topology, schedule_of, verified
 
-from nestopt.collective.schedule import COPY, REDUCE
+from nestopt.collective.model.schedule import COPY, REDUCE
 
 UNIT = 10**9
 

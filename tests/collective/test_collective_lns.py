@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formulations.collective_grid import Send, grid_problem
-from formulations.collective_lns import flipped, improve, solve
-from formulations.collective_sends import pruned
-from formulations.collective_solve import solve_cpsat
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import Collective
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.schedule import Schedule
-from nestopt.collective.topology import Topology
-from nestopt.options import SolveOptions
-from nestopt.registry import get_method, named
-from nestopt.result import Reason
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.schedule import Schedule
+from nestopt.collective.model.topology import Topology
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
+from nestopt.core.result import Reason
+from nestopt.formulations.collective.grid import Send, grid_problem
+from nestopt.formulations.collective.lns import flipped, improve, solve
+from nestopt.formulations.collective.sends import pruned
+from nestopt.formulations.collective.solve import solve_cpsat
 
 UNIT = 10**9
 

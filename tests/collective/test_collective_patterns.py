@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestopt.collective.collective import PATTERNS, Collective, Part
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.topology import Topology
-from nestopt.errors import InputError, UsageError
-from nestopt.registry import named
+from nestopt.collective.model.collective import PATTERNS, Collective, Part
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import InputError, UsageError
+from nestopt.core.registry import named
 
 GROUP = [2, 5, 7]
 SIZES = {

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from collective_cases import greedy, instance
 
-from nestopt.collective.plot import draw_links, draw_schedule
-from nestopt.collective.problem import PROBLEM, CollectiveInstance, in_columns, schedule_of
-from nestopt.errors import CheckError, InputError, NestoptError, UsageError
-from nestopt.io import write_json
-from nestopt.options import SolveOptions
-from nestopt.problem import get_problem
-from nestopt.result import Result
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.of_result import in_columns, schedule_of
+from nestopt.collective.problem import PROBLEM
+from nestopt.collective.show.plot import draw_links, draw_schedule
+from nestopt.core.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.core.io import write_json
+from nestopt.core.options import SolveOptions
+from nestopt.core.problem import get_problem
+from nestopt.core.result import Result
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,7 @@ def test_tampered_results_fail(result: Result, change, expected) -> None:
 
 
 def test_a_false_infeasibility_fails() -> None:
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
     split = Topology.from_links("split", 2, [(0, 1, 0, 1)])
     proved = greedy(instance(split))

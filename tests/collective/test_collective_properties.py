@@ -9,12 +9,12 @@ from collective_cases import greedy, instance, random_topology, schedule_of, ver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import PATTERNS
-from nestopt.collective.greedy_bound import quick_bound
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.schedule import Schedule
-from nestopt.collective.topology import Topology
+from nestopt.collective.greedy.bound import quick_bound
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.collective import PATTERNS
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.schedule import Schedule
+from nestopt.collective.model.topology import Topology
 
 patterns = st.sampled_from(PATTERNS)
 latencies = st.sampled_from(["blocking", "pipelined"])
@@ -117,7 +117,7 @@ def test_a_useless_link_keeps_every_schedule_right(seed: int, pattern: str) -> N
 
 
 def test_a_useless_link_does_not_lengthen_a_proved_optimum() -> None:
-    from nestopt.registry import named
+    from nestopt.core.registry import named
 
     mesh = named("topology", "mesh2d:4x4")
     rows = [*zip(mesh.src, mesh.dst, mesh.alpha_ps, mesh.bandwidth), (0, 15, 10**12, 1000)]

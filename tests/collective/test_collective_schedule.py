@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from collective_cases import instance
 
-from nestopt.collective.greedy_steps import match_steps
-from nestopt.collective.schedule import READABLE_SENDS, Schedule
-from nestopt.collective.steps import StepSchedule
-from nestopt.collective.store import load_solution, open_store, write_store
-from nestopt.errors import InputError
+from nestopt.collective.greedy.steps import match_steps
+from nestopt.collective.model.schedule import READABLE_SENDS, Schedule
+from nestopt.collective.model.steps import StepSchedule
+from nestopt.collective.model.store import load_solution, open_store, write_store
+from nestopt.core.errors import InputError
 
 COLUMNS = ("chunk", "link", "start_ps", "phase")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from collective_cases import random_topology
 
-from nestopt.collective.topology import Topology, serialization_ps
-from nestopt.errors import InputError
+from nestopt.collective.model.topology import Topology, serialization_ps
+from nestopt.core.errors import InputError
 
 BY_HAND = {
     "schema": "nestopt.topology/1",

@@ -12,27 +12,28 @@ from collective_cases import greedy, instance, random_topology, schedule_of, ver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formulations.collective_solve import solve_cpsat
-from nestopt.collective import greedy_parts, greedy_trees
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import Collective
-from nestopt.collective.connectivity import find_separation
-from nestopt.collective.greedy_join import settle
-from nestopt.collective.greedy_match import Effort
-from nestopt.collective.greedy_network import make_task
-from nestopt.collective.greedy_parallel import Clock
-from nestopt.collective.greedy_trees import pack
-from nestopt.collective.kernels_gaps import first_gap, last_gap, release, reserve
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.simulate import simulate_schedule
-from nestopt.collective.topology import Topology
-from nestopt.options import SolveOptions
-from nestopt.registry import named
-from nestopt.result import Reason
+from nestopt.collective.greedy import parts as greedy_parts
+from nestopt.collective.greedy import trees as greedy_trees
+from nestopt.collective.greedy.join import settle
+from nestopt.collective.greedy.kernels.gaps import first_gap, last_gap, release, reserve
+from nestopt.collective.greedy.match import Effort
+from nestopt.collective.greedy.network import make_task
+from nestopt.collective.greedy.parallel import Clock
+from nestopt.collective.greedy.trees import pack
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.simulate import simulate_schedule
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.connectivity import find_separation
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.topology import Topology
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
+from nestopt.core.result import Reason
+from nestopt.formulations.collective.solve import solve_cpsat
 
 if TYPE_CHECKING:
-    from nestopt.collective.greedy_parallel import Best
-    from nestopt.collective.schedule import Schedule
+    from nestopt.collective.greedy.parallel import Best
+    from nestopt.collective.model.schedule import Schedule
 
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 latencies = st.sampled_from(["blocking", "pipelined"])

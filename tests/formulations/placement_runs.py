@@ -18,25 +18,25 @@ from plan_cases import random_cluster, random_workload
 from random_instances import TinyInstance
 from truth import general_optimum, structured_optimum
 
-from formulations.placement_cpsat import PlacementCpsat
-from formulations.placement_cpsat import solve as solve_cpsat
-from formulations.placement_data import PlacementData
-from formulations.placement_milp import PlacementMilp
-from formulations.placement_milp import solve as solve_milp
-from formulations.placement_scenario import Scenario, ScenarioData
-from nestopt.options import SolveOptions
-from nestopt.placement.check import check_plan
-from nestopt.placement.cost import config_of
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Reason
+from nestopt.formulations.placement.cpsat import PlacementCpsat
+from nestopt.formulations.placement.cpsat import solve as solve_cpsat
+from nestopt.formulations.placement.data import PlacementData
+from nestopt.formulations.placement.milp import PlacementMilp
+from nestopt.formulations.placement.milp import solve as solve_milp
+from nestopt.formulations.placement.scenario import Scenario, ScenarioData
 from nestopt.placement.dp.solve import solve as solve_dp
-from nestopt.placement.evaluate import evaluate
-from nestopt.placement.plan import Plan
-from nestopt.placement.problem import PlacementInstance
-from nestopt.result import Reason
+from nestopt.placement.judge.check import check_plan
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.pricing.cost import config_of
+from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
 SOLVERS = {"milp": solve_milp, "cpsat": solve_cpsat}
 OPTIMUM = {"structured": structured_optimum, "general": general_optimum}

@@ -15,10 +15,10 @@ import pulp
 import pytest
 from ortools.sat.python import cp_model
 
-from formulations import adapters
-from formulations.adapters import Outcome, solve_cpsat, solve_milp
-from nestopt.errors import InputError, NestoptError, SolverError, UsageError
-from nestopt.result import Limit, Reason
+from nestopt.core.errors import InputError, NestoptError, SolverError, UsageError
+from nestopt.core.result import Limit, Reason
+from nestopt.formulations.solvers import adapters
+from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat, solve_milp
 
 BACKENDS = ["highs", "cbc"]
 
@@ -244,7 +244,7 @@ def run_script(body: str, interrupt: bool = False) -> subprocess.CompletedProces
 def test_stdout_stays_clean() -> None:
     done = run_script("""
         from tests.formulations.test_adapters import cover, cp_cover
-        from formulations.adapters import solve_cpsat, solve_milp
+        from nestopt.formulations.solvers.adapters import solve_cpsat, solve_milp
         solve_milp(cover(20, 20, 5))
         solve_milp(cover(20, 20, 5), threads=2)
         solve_milp(cover(20, 20, 5), backend="cbc")
@@ -260,7 +260,7 @@ def test_interrupt_returns_the_incumbent(solver: str) -> None:
     done = run_script(
         f"""
         from tests.formulations.test_adapters import cover, cp_cover
-        from formulations.adapters import solve_cpsat, solve_milp
+        from nestopt.formulations.solvers.adapters import solve_cpsat, solve_milp
         size = (150, 300, 9)
         print("solving", file=sys.stderr, flush=True)
         if {solver!r} == "cpsat":
@@ -362,7 +362,7 @@ def test_ctrl_c_still_reaches_python_after_cpsat() -> None:
     program = """
 import signal
 from ortools.sat.python import cp_model
-from formulations.adapters import solve_cpsat
+from nestopt.formulations.solvers.adapters import solve_cpsat
 model = cp_model.CpModel()
 model.minimize(model.new_int_var(0, 5, "x"))
 solve_cpsat(model)

@@ -23,16 +23,16 @@ from placement_runs import (
 )
 from random_instances import TinyInstance, tiny_instance
 
-from formulations.placement_cpsat import PlacementCpsat
-from formulations.placement_data import PlacementData
-from formulations.placement_milp import PlacementMilp
-from formulations.placement_scenario import Scenario, ScenarioData
-from nestopt.errors import UsageError
-from nestopt.options import SolveOptions
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.collective_table import CollectiveTable, Figures
-from nestopt.placement.workload import Operator, Workload
-from nestopt.result import Limit, Reason
+from nestopt.core.errors import UsageError
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Limit, Reason
+from nestopt.formulations.placement.cpsat import PlacementCpsat
+from nestopt.formulations.placement.data import PlacementData
+from nestopt.formulations.placement.milp import PlacementMilp
+from nestopt.formulations.placement.scenario import Scenario, ScenarioData
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.collective_table import CollectiveTable, Figures
+from nestopt.placement.model.workload import Operator, Workload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,7 +190,7 @@ def test_a_time_limit_keeps_plan_and_bound(method: str) -> None:
 def test_too_large_a_model_is_not_written_down(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("formulations.placement_scenario._MOST_COMBINATIONS", 5)
+    monkeypatch.setattr("nestopt.formulations.placement.scenario._MOST_COMBINATIONS", 5)
     result = run(method, mixed_pairs(), "general")
     assert result.termination.reason is Reason.NO_SOLUTION
     assert result.termination.limit is Limit.MEMORY

@@ -22,17 +22,17 @@ from placement_runs import (
 )
 from random_instances import TinyInstance, tiny_instance
 
-from formulations.placement_config import AXES, JOINT, Family
-from formulations.placement_data import PlacementData
-from formulations.placement_prices import parts_of
-from formulations.placement_scenario import Scenario, ScenarioData
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.plan import Plan
-from nestopt.placement.workload import Operator, Workload
+from nestopt.formulations.placement.config import AXES, JOINT, Family
+from nestopt.formulations.placement.data import PlacementData
+from nestopt.formulations.placement.prices import parts_of
+from nestopt.formulations.placement.scenario import Scenario, ScenarioData
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.workload import Operator, Workload
 
 if TYPE_CHECKING:
-    from formulations.placement_cpsat import PlacementCpsat
-    from formulations.placement_milp import PlacementMilp
+    from nestopt.formulations.placement.cpsat import PlacementCpsat
+    from nestopt.formulations.placement.milp import PlacementMilp
 
 
 def decomposed(seed: int, devices: int, operators: int) -> TinyInstance:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from formulations.sccl import multiplicities, solve_sccl, step_outcome
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import Collective
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.schedule import Schedule
-from nestopt.errors import InputError, UsageError
-from nestopt.options import SolveOptions
-from nestopt.registry import named
-from nestopt.result import Reason
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.schedule import Schedule
+from nestopt.core.errors import InputError, UsageError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
+from nestopt.core.result import Reason
+from nestopt.formulations.collective.sccl import multiplicities, solve_sccl, step_outcome
 
 
 def instance(name: str, pattern: str, chunks: int = 1) -> CollectiveInstance:

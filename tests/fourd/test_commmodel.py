@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from facts import rows
 
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
+from nestopt.core.registry import named
 from nestopt.fourd.commmodel import collectives_of, memory, seconds, seconds_by_kind
 from nestopt.fourd.decomposition import Collective, Grid
 from nestopt.fourd.models import Machine, machine_of, measured, model_names, named_model
 from nestopt.fourd.rank import rank
-from nestopt.registry import named
 
 PINNED = [
     # machine, model, batch, (Gr, Gc, Gd, Gdata), published, corrected; both from Megatron-AxoNN's

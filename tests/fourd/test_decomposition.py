@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.fourd.decomposition import (
     Batch,
     Grid,
@@ -19,7 +19,7 @@ from nestopt.fourd.decomposition import (
     shards,
 )
 from nestopt.fourd.network import block, mlp, model_collectives, parameters
-from nestopt.placement.transformer import Transformer
+from nestopt.placement.model.transformer import Transformer
 
 GPT = Transformer(layers=4, hidden=64, heads=8, sequence=32, vocabulary=256)
 

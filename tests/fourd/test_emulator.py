@@ -19,7 +19,7 @@ from nestopt.fourd.decomposition import (
 from nestopt.fourd.emulated_transformer import random_weights, run_language_model
 from nestopt.fourd.emulator import run_mlp
 from nestopt.fourd.network import mlp, model_collectives
-from nestopt.placement.transformer import Transformer
+from nestopt.placement.model.transformer import Transformer
 
 MODEL = Transformer(layers=2, hidden=15, heads=3, sequence=5, vocabulary=19)
 MODES = [(False, False), (True, False), (True, True), (False, True)]

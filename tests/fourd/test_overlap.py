@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nestopt.core.registry import named
 from nestopt.fourd.decomposition import Grid
 from nestopt.fourd.layertimes import block_times
 from nestopt.fourd.models import machine_of, named_model
@@ -17,7 +18,6 @@ from nestopt.fourd.overlap import BlockTimes, LayerTimes, Overlap, compute_secon
 from nestopt.fourd.rank import AXONN_OVERLAP, grids_of
 from nestopt.fourd.simulate import simulate
 from nestopt.fourd.waterfall import gains, waterfall
-from nestopt.registry import named
 
 ALL = [Overlap(*flags) for flags in itertools.product((False, True), repeat=6)]
 ONE_WAY = [overlap for overlap in ALL if not overlap.two_way]

@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
 from nestopt.fourd.rank import describe, rank_table
-from nestopt.placement.transformer import Transformer
+from nestopt.placement.model.transformer import Transformer
 
 
 def test_table_of_named_things() -> None:

@@ -11,13 +11,13 @@ import pytest
 from facts import FOLDER
 from rich.console import Console
 
-from nestopt.devices import calibration
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
 from nestopt.fourd.calibrate import FREE, fit, log_error
 from nestopt.fourd.predict import plan_of, predict
 from nestopt.fourd.report import Report, describe
 from nestopt.fourd.runs import read_table, runs, workload_of
 from nestopt.fourd.validate import table_names, validate
+from nestopt.placement.pricing.devices import calibration
 
 TABLES = (
     "korthikanti2022_fig1_memory_GiB",

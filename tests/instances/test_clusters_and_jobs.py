@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instances.clustering import cluster_of, widest_path_partitions
-from instances.clusters import DEVICES
-from instances.jobs import random_workload
-from instances.network import strongly_connected
-from instances.topologies import network_by_name
-from instances.tree_networks import network_of_cluster
-from instances.trees import cluster_by_name
-from nestopt.errors import InputError, UsageError
-from nestopt.placement.cluster import Cluster
-from nestopt.placement.workload import Workload
+from nestopt.core.errors import InputError, UsageError
+from nestopt.instances.clustering import cluster_of, widest_path_partitions
+from nestopt.instances.clusters import DEVICES
+from nestopt.instances.jobs import random_workload
+from nestopt.instances.network import strongly_connected
+from nestopt.instances.topologies import network_by_name
+from nestopt.instances.tree_networks import network_of_cluster
+from nestopt.instances.trees import cluster_by_name
+from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.workload import Workload
 
 H100 = DEVICES["h100"]
 

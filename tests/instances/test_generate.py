@@ -9,17 +9,17 @@ import sys
 
 import pytest
 
-from instances.catalog import resolve
-from instances.generate import KINDS, generate, generate_instance
-from instances.options import Options, split_name
-from instances.topologies import by_name
-from nestopt.collective.problem import CollectiveInstance
-from nestopt.collective.topology import Topology
-from nestopt.errors import InputError, UsageError
-from nestopt.io import canonical_json, sha256_of
-from nestopt.placement.cluster import Cluster
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.workload import Workload
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import InputError, UsageError
+from nestopt.core.io import canonical_json, sha256_of
+from nestopt.instances.catalog import resolve
+from nestopt.instances.generate import KINDS, generate, generate_instance
+from nestopt.instances.options import Options, split_name
+from nestopt.instances.topologies import by_name
+from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.workload import Workload
 
 CASES: list[tuple[str, str, Options]] = [
     (

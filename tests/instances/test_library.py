@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from instances.library import (
+from nestopt.core.errors import CheckError, InputError, UsageError
+from nestopt.core.result import Reason
+from nestopt.instances.library import (
     CLASSES,
     Archive,
     MethodRun,
@@ -29,14 +31,12 @@ from instances.library import (
     verify,
     write_runs,
 )
-from instances.library.records import CLOSED
-from nestopt.errors import CheckError, InputError, UsageError
-from nestopt.result import Reason
+from nestopt.instances.library.records import CLOSED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
 ARCHIVE = Archive.open()
 RUNS = read_runs(runs_path(ARCHIVE))
@@ -163,7 +163,7 @@ def test_update_takes_a_better_bound_alone(empty: Archive, solved: Result) -> No
 
 
 def _feasible() -> object:
-    from nestopt.result import Limit, Reason, Termination
+    from nestopt.core.result import Limit, Reason, Termination
 
     return Termination(Reason.FEASIBLE, Limit.TIME)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instances.failures import FailureModel, draw_failures, fail
-from instances.heterogeneity import apply_heterogeneity
-from instances.network import strongly_connected
-from instances.streams import stream
-from instances.tenants import tenant_groups
-from instances.topologies import network_by_name
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
+from nestopt.instances.failures import FailureModel, draw_failures, fail
+from nestopt.instances.heterogeneity import apply_heterogeneity
+from nestopt.instances.network import strongly_connected
+from nestopt.instances.streams import stream
+from nestopt.instances.tenants import tenant_groups
+from nestopt.instances.topologies import network_by_name
 
 GB = 10**9
 

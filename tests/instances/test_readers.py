@@ -11,10 +11,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from instances.network import Network, strongly_connected
-from instances.readers import FORMATS, read, write
-from instances.topologies import network_by_name
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
+from nestopt.instances.network import Network, strongly_connected
+from nestopt.instances.readers import FORMATS, read, write
+from nestopt.instances.topologies import network_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

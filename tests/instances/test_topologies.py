@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instances.network import Network, strongly_connected
-from instances.topologies import by_name, network_by_name
-from nestopt.errors import InputError, UsageError
+from nestopt.core.errors import InputError, UsageError
+from nestopt.instances.network import Network, strongly_connected
+from nestopt.instances.topologies import by_name, network_by_name
 
 GB = 10**9
 

@@ -27,7 +27,7 @@ import scale
 from figure_tools import NoRecordsError, Paths
 from synthetic import record, write
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.cells import plan_study
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.space import SpaceSettings
-    from nestopt.placement.workload import Operator, Workload
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.workload import Operator, Workload
 
     Rows = list[list[int]]
 

@@ -6,7 +6,7 @@ import math
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-from nestopt.placement.maxload.model import MaxLoadProblem, Operator
+from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Operator
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.simulate import Pipeline
+from nestopt.placement.judge.simulate import Pipeline
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

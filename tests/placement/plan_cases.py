@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.io import sha256_of
-from nestopt.placement.check import price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
-from nestopt.result import Reason, Result, Termination
+from nestopt.core.io import sha256_of
+from nestopt.core.result import Reason, Result, Termination
+from nestopt.placement.judge.check import price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.space import SpaceSettings
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

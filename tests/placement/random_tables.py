@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.check import Tree, family_of
-from nestopt.placement.collective_table import (
+from nestopt.placement.judge.check import Tree, family_of
+from nestopt.placement.model.collective_table import (
     PATTERNS,
     CollectiveTable,
     Figures,
@@ -15,16 +15,16 @@ from nestopt.placement.collective_table import (
     Line,
     Row,
 )
-from nestopt.placement.comm import families_of
-from nestopt.placement.cost import grid_of
+from nestopt.placement.pricing.comm import families_of
+from nestopt.placement.pricing.cost import grid_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.plan import Plan
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.plan import Plan
 
     Ints = NDArray[np.int64]
 

@@ -12,19 +12,19 @@ import pytest
 from random_instances import TinyInstance, tiny_instance
 from truth import search
 
-from nestopt.errors import InputError, NestoptError
-from nestopt.options import SolveOptions
+from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
+from nestopt.core.result import Limit, Reason
 from nestopt.placement.baselines.blind import flat_clusters
 from nestopt.placement.baselines.split import even_split
-from nestopt.placement.check import check_result, price
-from nestopt.placement.plan import Plan
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.workload import Edge, Operator, Workload
-from nestopt.registry import get_method, named
-from nestopt.result import Limit, Reason
+from nestopt.placement.judge.check import check_result, price
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.workload import Edge, Operator, Workload
 
 if TYPE_CHECKING:
-    from nestopt.result import Result
+    from nestopt.core.result import Result
 
 BASELINES = ("megatron", "grid", "flat-dp", "repair-dp", "mcmc", "random")
 CHAINS_ONLY = ("megatron", "grid")

@@ -9,16 +9,17 @@ import pytest
 from random_instances import TinyInstance, tiny_instance
 from truth import general_optimum, search, structured_optimum
 
-from nestopt.options import SolveOptions
-from nestopt.placement.bound import bounds, compute_bound, relaxed_bound
-from nestopt.placement.check import check_result
-from nestopt.placement.clock import Clock
-from nestopt.placement.cluster import Cluster, DeviceType, Level
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
+from nestopt.core.result import Limit, Reason
+from nestopt.placement.bounds.general import bounds, compute_bound, relaxed_bound
 from nestopt.placement.dp.solve import solve
-from nestopt.placement.problem import PROBLEM, PlacementInstance
-from nestopt.placement.workload import Operator, Workload
-from nestopt.registry import named
-from nestopt.result import Limit, Reason
+from nestopt.placement.judge.check import check_result
+from nestopt.placement.model.clock import Clock
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.workload import Operator, Workload
+from nestopt.placement.problem import PROBLEM
 
 CLOSE = 1 + 1e-9
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from plan_cases import result_of, tiny_cluster
 
-from nestopt.errors import CheckError
-from nestopt.placement.check import check_plan, check_result, check_structure, price
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.workload import Operator, Workload
+from nestopt.core.errors import CheckError
+from nestopt.placement.judge.check import check_plan, check_result, check_structure, price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Operator, Workload
 
 # In a node of the tiny cluster an all-gather of S bytes over two takes 1 + S/200 s and an
 # all-reduce twice that; across nodes 10 + S/100 s and twice that. A device does 1000 FLOP/s and

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from plan_cases import random_case, tiny_cluster, tiny_plan
 
-from nestopt.placement.check import Tree, boundary_seconds, cuts, family_of, price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
+from nestopt.placement.judge.check import Tree, boundary_seconds, cuts, family_of, price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 PAIRS = np.array([[0, 1], [2, 3]])
 ACROSS = np.array([[0, 2], [1, 3]])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from plan_cases import random_case, with_overlap
 
-from nestopt.placement.check import price
-from nestopt.placement.cluster import Level
+from nestopt.placement.judge.check import price
+from nestopt.placement.model.cluster import Level
 
 DECOMPOSED = pytest.mark.parametrize("decomposed", [False, True])
 

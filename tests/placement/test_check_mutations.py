@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from plan_cases import random_case, result_of, roomy, tiny_plan
 
-from nestopt.errors import CheckError
-from nestopt.placement.check import (
+from nestopt.core.errors import CheckError
+from nestopt.core.result import Limit, Reason, Termination
+from nestopt.placement.judge.check import (
     check_plan,
     check_result,
     check_structure,
     price,
     structured_layout,
 )
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.workload import Edge, Operator, Workload
-from nestopt.result import Limit, Reason, Termination
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Edge, Operator, Workload
 
 
 def with_stage(plan: Plan, index: int, **changes: object) -> Plan:
@@ -396,8 +396,8 @@ def test_claim_of_uniformity():
 
 
 def test_a_large_plan_is_checked_quickly():
-    from instances.clusters import by_name as cluster_of
-    from instances.workloads import by_name as workload_of
+    from nestopt.instances.clusters import by_name as cluster_of
+    from nestopt.instances.workloads import by_name as workload_of
 
     workload, cluster = workload_of("llama3-405b"), cluster_of("h100-spineleaf-16384")
     config = StageConfig((1, 8, 1), sequence_parallel=True, zero=1, recompute="full")

@@ -12,15 +12,16 @@ from plan_cases import random_case, result_of, roomy
 from random_tables import families_in, families_on, layout_of, random_table, table_of
 from rich.console import Console
 
-from nestopt.errors import CheckError, InputError, UsageError
-from nestopt.io import sha256_of
-from nestopt.placement.check import Tree, check_result, contended_syncs, family_of, price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.collective_table import CollectiveTable, Layout, Line, Row
-from nestopt.placement.comm import PROFILE, Network, all_gather, all_reduce, family_profiles
-from nestopt.placement.comm_table import TableEntries
-from nestopt.placement.evaluate import evaluate, reported
-from nestopt.placement.problem import PROBLEM, PlacementInstance
+from nestopt.core.errors import CheckError, InputError, UsageError
+from nestopt.core.io import sha256_of
+from nestopt.placement.judge.check import Tree, check_result, contended_syncs, family_of, price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.collective_table import CollectiveTable, Layout, Line, Row
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.pricing.comm import PROFILE, Network, all_gather, all_reduce, family_profiles
+from nestopt.placement.pricing.comm_table import TableEntries
+from nestopt.placement.pricing.evaluate import evaluate, reported
+from nestopt.placement.problem import PROBLEM
 
 DEVICE = DeviceType("gpu", 1e15, 1e12, 1e12)
 

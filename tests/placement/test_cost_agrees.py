@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from plan_cases import random_case, roomy
 
-from nestopt.placement.check import check_plan, price
-from nestopt.placement.evaluate import evaluate, reported
+from nestopt.placement.judge.check import check_plan, price
+from nestopt.placement.pricing.evaluate import evaluate, reported
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 

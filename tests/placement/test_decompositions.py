@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 from nestopt.fourd.decomposition import Batch, layer_collectives
 from nestopt.fourd.decomposition import Grid as Decomposition
 from nestopt.fourd.network import block, embedding, head
-from nestopt.options import SolveOptions
 from nestopt.placement.baselines.uniform import solve_grid, solve_megatron
-from nestopt.placement.check import check_result
 from nestopt.placement.dp.solve import solve
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.space import SpaceSettings
-from nestopt.placement.transformer import Transformer, expand
-from nestopt.placement.workload import Operator, Workload
-from nestopt.registry import named
+from nestopt.placement.judge.check import check_result
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.model.workload import Operator, Workload
 
 if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Linear

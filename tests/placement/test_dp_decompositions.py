@@ -11,10 +11,10 @@ from plan_cases import random_case, with_overlap
 from random_instances import TinyInstance, tiny_instance
 from truth import check_outcome, general_optimum, search, structured_optimum
 
-from nestopt.options import SolveOptions
-from nestopt.placement.bound import bounds
-from nestopt.placement.evaluate import evaluate
-from nestopt.placement.problem import PlacementInstance
+from nestopt.core.options import SolveOptions
+from nestopt.placement.bounds.general import bounds
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.pricing.evaluate import evaluate
 
 CLOSE = 1 + 1e-9
 

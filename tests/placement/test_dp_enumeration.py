@@ -10,7 +10,7 @@ import pytest
 from random_instances import TinyInstance, tiny_instance
 from truth import check_outcome, search, structured_optimum
 
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 
 def agree(tiny: TinyInstance) -> bool:

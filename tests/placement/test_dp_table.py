@@ -11,9 +11,9 @@ from random_instances import TinyInstance, tiny_instance
 from random_tables import families_on, random_table
 from truth import check_outcome, general_optimum, search, structured_optimum
 
-from nestopt.options import SolveOptions
-from nestopt.placement.bound import bounds
-from nestopt.placement.problem import PlacementInstance
+from nestopt.core.options import SolveOptions
+from nestopt.placement.bounds.general import bounds
+from nestopt.placement.model.instance import PlacementInstance
 
 
 def with_table(seed: int, *, even: bool = False, **size: int) -> TinyInstance:

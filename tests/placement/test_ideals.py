@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nestopt.errors import NestoptError
-from nestopt.placement.ideals import TooManyIdealsError, enumerate_ideals, topological_order
+from nestopt.core.errors import NestoptError
+from nestopt.placement.model.ideals import TooManyIdealsError, enumerate_ideals, topological_order
 
 
 def brute(predecessors: list[list[int]]) -> set[frozenset[int]]:

@@ -16,11 +16,11 @@ import pytest
 from random_instances import TinyInstance, tiny_instance
 from truth import general_optimum, search
 
-from nestopt.placement.check import price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.plan import Plan
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
+from nestopt.placement.judge.check import price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from maxload_cases import least_load, random_problem
 
-from formulations.maxload_cpsat import solve as solve_cpsat
-from formulations.maxload_milp import solve as solve_milp
-from instances.readers.dnn_partitioning import parse_dnn_partitioning, read_dnn_partitioning
-from nestopt.errors import InputError
-from nestopt.options import SolveOptions
-from nestopt.placement.maxload import MaxLoadProblem, Operator, check, solve_dp
-from nestopt.placement.maxload.dp import linear_split
-from nestopt.placement.maxload.units import make_units
-from nestopt.result import Limit, Reason, Result
+from nestopt.core.errors import InputError
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Limit, Reason, Result
+from nestopt.formulations.placement.maxload_cpsat import solve as solve_cpsat
+from nestopt.formulations.placement.maxload_milp import solve as solve_milp
+from nestopt.instances.readers.dnn_partitioning import parse_dnn_partitioning, read_dnn_partitioning
+from nestopt.placement.partitioning.maxload import MaxLoadProblem, Operator, check, solve_dp
+from nestopt.placement.partitioning.maxload.dp import linear_split
+from nestopt.placement.partitioning.maxload.units import make_units
 
 PEERS = Path(__file__).parents[3] / "shared" / "peers" / "dnn-partitioning"
 METHODS = {"dp": solve_dp, "milp": solve_milp, "cpsat": solve_cpsat}

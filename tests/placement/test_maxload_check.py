@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nestopt.errors import CheckError
-from nestopt.io import sha256_of
-from nestopt.options import SolveOptions
-from nestopt.placement.maxload import MaxLoadProblem, Operator, check, solve_dp
-from nestopt.result import Result
+from nestopt.core.errors import CheckError
+from nestopt.core.io import sha256_of
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Result
+from nestopt.placement.partitioning.maxload import MaxLoadProblem, Operator, check, solve_dp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nestopt.cli import main
-from nestopt.registry import named
+from nestopt.core.registry import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from instances.readers.piper import parse_piper, read_piper
-from nestopt.errors import CheckError, InputError
-from nestopt.io import sha256_of
-from nestopt.options import SolveOptions
-from nestopt.placement.piper import (
+from nestopt.core.errors import CheckError, InputError
+from nestopt.core.io import sha256_of
+from nestopt.core.options import SolveOptions
+from nestopt.core.result import Limit, Reason, Result
+from nestopt.instances.readers.piper import parse_piper, read_piper
+from nestopt.placement.partitioning.piper import (
     Layer,
     PiperProblem,
     Variant,
@@ -24,7 +25,6 @@ from nestopt.placement.piper import (
     solve_dp,
     solve_equal,
 )
-from nestopt.result import Limit, Reason, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

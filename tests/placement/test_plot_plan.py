@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from plan_cases import random_case, random_cluster, tiny_plan
 
-from nestopt.errors import UsageError
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.plot import draw_plan, plot_plan
-from nestopt.placement.plot_layout import lay_out
-from nestopt.placement.workload import Operator, Workload
+from nestopt.core.errors import UsageError
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Operator, Workload
+from nestopt.placement.show.plot import draw_plan, plot_plan
+from nestopt.placement.show.plot_layout import lay_out
 
 pytest.importorskip("matplotlib")
 

@@ -16,20 +16,20 @@ from plan_cases import random_case
 from random_instances import tiny_instance
 from truth import search
 
-from nestopt.errors import CheckError, InputError
-from nestopt.options import SolveOptions
+from nestopt.core.errors import CheckError, InputError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method, named
+from nestopt.core.result import Reason, Result
+from nestopt.core.units import format_bytes, parse_bytes
 from nestopt.placement.baselines.split import even_split
-from nestopt.placement.check import check_plan, check_result, price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.evaluate import evaluate
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.problem import PlacementInstance
-from nestopt.placement.simulate import simulate
-from nestopt.placement.space import SpaceSettings
-from nestopt.placement.workload import Operator, Workload
-from nestopt.registry import get_method, named
-from nestopt.result import Reason, Result
-from nestopt.units import format_bytes, parse_bytes
+from nestopt.placement.judge.check import check_plan, check_result, price
+from nestopt.placement.judge.simulate import simulate
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.workload import Operator, Workload
+from nestopt.placement.pricing.evaluate import evaluate
 
 GPU = DeviceType("gpu", 1e14, 8e10, 2e12)
 

@@ -9,9 +9,9 @@ import pytest
 from pipeline_cases import order_of, pipeline, random_pipeline
 from plan_cases import random_case, tiny_plan
 
-from nestopt.placement.check import price
-from nestopt.placement.simulate import Pipeline, pipeline_of, run, simulate
-from nestopt.placement.simulate_bound import latest_end
+from nestopt.placement.judge.check import price
+from nestopt.placement.judge.simulate import Pipeline, pipeline_of, run, simulate
+from nestopt.placement.judge.simulate_bound import latest_end
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 BLOCKING = pytest.mark.parametrize("blocking", [False, True])

@@ -9,11 +9,11 @@ import pytest
 from pipeline_cases import order_of, pipeline
 from plan_cases import random_case, tiny_plan
 
-from nestopt.placement.check import contended_syncs, price
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.simulate import pipeline_of, run, simulate
-from nestopt.placement.workload import Operator, Workload
+from nestopt.placement.judge.check import contended_syncs, price
+from nestopt.placement.judge.simulate import pipeline_of, run, simulate
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.workload import Operator, Workload
 
 
 def test_two_stages_by_hand():

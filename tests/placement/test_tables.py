@@ -11,23 +11,25 @@ import numpy as np
 import pytest
 from random_tables import layout_of
 
-from nestopt.collective.check import check_schedule
-from nestopt.collective.collective import Collective
-from nestopt.collective.greedy import synthesize
-from nestopt.collective.problem import CollectiveInstance, in_columns
-from nestopt.collective.simulate import simulate_schedule
-from nestopt.options import SolveOptions
-from nestopt.placement.cluster import Cluster, DeviceType, Level
-from nestopt.placement.collective_table import CollectiveTable, Figures, Layout
+from nestopt.collective.greedy.solve import synthesize
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.judge.simulate import simulate_schedule
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.of_result import in_columns
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import named
 from nestopt.placement.dp.solve import solve
-from nestopt.placement.problem import PROBLEM, PlacementInstance
-from nestopt.placement.tables import layouts_on, make_table
-from nestopt.placement.tables.lines import line_of, retimed
-from nestopt.placement.tables.network import network_of_layout
-from nestopt.registry import named
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level
+from nestopt.placement.model.collective_table import CollectiveTable, Figures, Layout
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.pricing.tables import layouts_on, make_table
+from nestopt.placement.pricing.tables.lines import line_of, retimed
+from nestopt.placement.pricing.tables.network import network_of_layout
+from nestopt.placement.problem import PROBLEM
 
 if TYPE_CHECKING:
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
 DEVICE = DeviceType("gpu", 1e15, 80e9, 3e12)
 LEVELS = (

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from plan_cases import random_cluster, random_workload
 
-from instances.clusters import DEVICES, FAMILIES
-from instances.workloads import MODELS
-from nestopt.errors import InputError, UsageError
-from nestopt.placement.check import price
-from nestopt.placement.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.plan import Plan, Stage, StageConfig
-from nestopt.placement.transformer import Transformer, expand
-from nestopt.placement.workload import Edge, Operator, Tied, Workload
-from nestopt.registry import named
+from nestopt.core.errors import InputError, UsageError
+from nestopt.core.registry import named
+from nestopt.instances.clusters import DEVICES, FAMILIES
+from nestopt.instances.workloads import MODELS
+from nestopt.placement.judge.check import price
+from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 FACTS = Path(__file__).parents[2] / ".." / "shared" / "facts"
 

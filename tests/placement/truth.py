@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from enumerate_plans import best_plan, general_plans, structured_plans
 
-from nestopt.options import SolveOptions
-from nestopt.placement.check import check_plan, price, structured_layout
+from nestopt.core.options import SolveOptions
 from nestopt.placement.dp.solve import search_structured
+from nestopt.placement.judge.check import check_plan, price, structured_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from random_instances import TinyInstance
 
     from nestopt.placement.dp.solve import Outcome
-    from nestopt.placement.plan import Plan
+    from nestopt.placement.model.plan import Plan
 
 __all__ = ["check_outcome", "general_optimum", "search", "structured_optimum"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _greedy(instance: Any, options: Any) -> Any:
-    from nestopt.collective.greedy import solve
+    from nestopt.collective.greedy.solve import solve
 
     return solve(instance, options)
 

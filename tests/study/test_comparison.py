@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import record
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.comparison import (
     TICK,
     best_bounds,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from synthetic import record, write
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.report import page_of, write_report
 from nestopt.study.report_pictures import (
     gap_figure,

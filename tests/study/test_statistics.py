@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.statistics import (
     bootstrap_interval,
     ecdf,

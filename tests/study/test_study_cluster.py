@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nestopt.errors import UsageError
+from nestopt.core.errors import UsageError
 from nestopt.study.directory import create
 from nestopt.study.records import canonical, read_records
 from nestopt.study.runner import run_study

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nestopt.errors import InputError, NestoptError
+from nestopt.core.errors import InputError, NestoptError
 from nestopt.study.records import Appender, Lock, canonical, read_records
 
 if TYPE_CHECKING:

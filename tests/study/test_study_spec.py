@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 from nestopt.study.cells import plan_study
 from nestopt.study.spec import read_spec
 
@@ -258,8 +258,8 @@ def test_not_toml(tmp_path: Path) -> None:
 
 
 def test_library_and_files(tmp_path: Path) -> None:
-    from nestopt.io import write_json
-    from nestopt.registry import library_instance
+    from nestopt.core.io import write_json
+    from nestopt.core.registry import library_instance
 
     write_json(tmp_path / "mine.json", library_instance("ag-dgx1v").to_json())
     text = (

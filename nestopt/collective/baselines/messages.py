@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.collective.baselines.orders import binary_tree
-from nestopt.errors import InputError
+from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

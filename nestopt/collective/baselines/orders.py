@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
 __all__ = ["binary_tree", "dimensions", "ring_order"]
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.kernels_event import heap_pop, heap_push
-from nestopt.errors import UsageError
+from nestopt.collective.greedy.kernels.event import heap_pop, heap_push
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
 __all__ = ["MOST_MESSAGES", "next_links", "play"]
 

@@ -17,19 +17,19 @@ import numpy as np
 from nestopt.collective.baselines.messages import ALGORITHMS, Group
 from nestopt.collective.baselines.orders import dimensions, ring_order
 from nestopt.collective.baselines.play import play
-from nestopt.collective.schedule import COPY, REDUCE, Schedule
-from nestopt.errors import UsageError
+from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from nestopt.collective.collective import Part
-    from nestopt.collective.problem import CollectiveInstance
-    from nestopt.collective.topology import Topology
-    from nestopt.options import SolveOptions
-    from nestopt.result import Result
+    from nestopt.collective.model.collective import Part
+    from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.collective.model.topology import Topology
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
 
 __all__ = [
     "baseline_schedule",
@@ -232,7 +232,7 @@ def _useful(
 
 def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
     """One schedule after the other, then every send as early as that allows."""
-    from nestopt.collective.greedy_join import retime
+    from nestopt.collective.greedy.join import retime
 
     if not made:
         return Schedule.of([], [], [], 0)
@@ -252,9 +252,9 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
-    from nestopt.collective.check import check_schedule
-    from nestopt.collective.connectivity import find_separation
-    from nestopt.collective.greedy import Synthesis, schedule_result
+    from nestopt.collective.greedy.solve import Synthesis, schedule_result
+    from nestopt.collective.judge.check import check_schedule
+    from nestopt.collective.model.connectivity import find_separation
 
     begin = time.perf_counter()
     separation = find_separation(instance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nestopt.collective.bounds._model import reverse_instance
 from nestopt.collective.bounds.bottleneck import Bottleneck, bottleneck_cut
 from nestopt.collective.bounds.catalog import all_bounds, best_bound
-from nestopt.collective.bounds.verify import verify_witness
+from nestopt.collective.judge.witness import verify_witness
 
 __all__ = [
     "Bottleneck",

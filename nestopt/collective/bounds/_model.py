@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.collective import Collective, Part
-from nestopt.collective.problem import CollectiveInstance
+from nestopt.collective.model.collective import Collective, Part
+from nestopt.collective.model.instance import CollectiveInstance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

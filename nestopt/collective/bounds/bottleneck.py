@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.topology import Topology
 
 __all__ = ["Bottleneck", "bottleneck_cut", "pair_cut"]
 

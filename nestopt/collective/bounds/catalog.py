@@ -20,8 +20,8 @@ from nestopt.collective.bounds.prices import flow_bound, work_bound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nestopt.collective.problem import CollectiveInstance
-    from nestopt.options import SolveOptions
+    from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.core.options import SolveOptions
 
 __all__ = ["BOUNDS", "all_bounds", "best_bound"]
 
@@ -97,7 +97,7 @@ def best_bound(
 def _bounds(
     instance: CollectiveInstance, names: tuple[str, ...], budget: Budget
 ) -> list[dict[str, Any]]:
-    from nestopt.collective.connectivity import find_separation
+    from nestopt.collective.model.connectivity import find_separation
 
     separated = find_separation(instance)
     if separated is not None:

@@ -15,8 +15,8 @@ from nestopt.collective.bounds.bottleneck import bottleneck_cut, pair_cut
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nestopt.collective.collective import Part
-    from nestopt.collective.topology import Topology
+    from nestopt.collective.model.collective import Part
+    from nestopt.collective.model.topology import Topology
 
 __all__ = ["best_cut", "candidates", "cut_bound", "ingress_bound"]
 

@@ -11,7 +11,7 @@ from nestopt.collective.bounds._kernels import FAR
 
 if TYPE_CHECKING:
     from nestopt.collective.bounds._model import Network
-    from nestopt.collective.collective import Part
+    from nestopt.collective.model.collective import Part
 
 __all__ = ["distance_bound"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.collective.bounds._model import Network
-    from nestopt.collective.collective import Part
+    from nestopt.collective.model.collective import Part
 
 __all__ = ["flow_bound", "flow_prices", "price_bound", "work_bound"]
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.integers import divisors
+from nestopt.core.integers import divisors
 from nestopt.placement.baselines.judge import Judge
-from nestopt.placement.cluster import Cluster, Level
-from nestopt.placement.cost import config_of, grid_of
-from nestopt.placement.evaluate import evaluate
+from nestopt.placement.model.cluster import Cluster, Level
+from nestopt.placement.pricing.cost import config_of, grid_of
+from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.plan import Plan
-    from nestopt.placement.problem import PlacementInstance
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.plan import Plan
 
 __all__ = ["flat_clusters", "solve_flat_dp", "solve_repair_dp"]
 

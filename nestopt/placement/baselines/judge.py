@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.cost import StageCosts
-from nestopt.placement.evaluate import evaluate, reported
-from nestopt.placement.space import SpaceSettings
-from nestopt.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.pricing.cost import StageCosts
+from nestopt.placement.pricing.evaluate import evaluate, reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.plan import Plan
-    from nestopt.placement.problem import PlacementInstance
+    from nestopt.core.options import SolveOptions
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.plan import Plan
 
 __all__ = ["Judge"]
 
@@ -85,7 +85,7 @@ class Judge:
 
     def result(self) -> Result:
         """The best plan as a result; a baseline proves nothing but the arithmetic bound."""
-        from nestopt.placement.bound import compute_bound
+        from nestopt.placement.bounds.general import compute_bound
 
         reason = Reason.NO_SOLUTION if self.plan is None else Reason.FEASIBLE
         solution, objective = None, None

@@ -8,21 +8,21 @@ import numpy as np
 
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
-from nestopt.placement.comm import PROFILE
-from nestopt.placement.cost import FAMILIES, Grid, Mode, config_of
-from nestopt.placement.plan import Plan, Stage, in_flight
+from nestopt.placement.model.plan import Plan, Stage, in_flight
+from nestopt.placement.pricing.comm import PROFILE
+from nestopt.placement.pricing.cost import FAMILIES, Grid, Mode, config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.problem import PlacementInstance
-    from nestopt.placement.space import SpaceSettings
-    from nestopt.placement.workload import Workload
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Float
 
 
 def _chain_only(workload: Workload) -> None:
-    from nestopt.errors import NestoptError
+    from nestopt.core.errors import NestoptError
 
     if not workload.is_chain:
         raise NestoptError(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.baselines.judge import Judge
-from nestopt.placement.cost import Grid, Mode, config_of
-from nestopt.placement.plan import Plan, Stage
+from nestopt.placement.model.plan import Plan, Stage
+from nestopt.placement.pricing.cost import Grid, Mode, config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.problem import PlacementInstance
-    from nestopt.result import Result
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.placement.model.instance import PlacementInstance
 
 __all__ = ["solve_mcmc", "solve_random"]
 
@@ -136,7 +136,7 @@ class _Sketch:
 
 
 def _iterations(options: SolveOptions, default: int) -> int:
-    from nestopt.errors import InputError
+    from nestopt.core.errors import InputError
 
     text = options.set.get("iterations", str(default))
     if not text.isdigit() or int(text) < 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.integers import divisors
+from nestopt.core.integers import divisors
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.tables import CLOSE, Batch, Weights, boundary_prices, floors
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cost import Grid, Mode
     from nestopt.placement.dp.search import Search
-    from nestopt.placement.space import SpaceSettings
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.workload import Workload
+    from nestopt.placement.pricing.cost import Grid, Mode
 
     Floats = NDArray[np.float64]
 

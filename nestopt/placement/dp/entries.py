@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cluster import DeviceType
-    from nestopt.placement.cost import Grid, Mode, StageCosts
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.tables import Batch
-    from nestopt.placement.space import SpaceSettings
+    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from nestopt.placement.comm import families_of, family_profiles, side_profiles
-from nestopt.placement.cost import FAMILIES
 from nestopt.placement.dp.entries import PlaceClass
+from nestopt.placement.pricing.comm import families_of, family_profiles, side_profiles
+from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.comm import Network
-    from nestopt.placement.cost import Grid
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.pricing.comm import Network
+    from nestopt.placement.pricing.cost import Grid
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.errors import NestoptError
-from nestopt.placement.cost import Blocks
-from nestopt.placement.ideals import enumerate_ideals
+from nestopt.core.errors import NestoptError
+from nestopt.placement.model.ideals import enumerate_ideals
+from nestopt.placement.pricing.cost import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cost import StageCosts
-    from nestopt.placement.workload import Tied, Workload
+    from nestopt.placement.model.workload import Tied, Workload
+    from nestopt.placement.pricing.cost import StageCosts
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

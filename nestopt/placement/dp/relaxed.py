@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.placement.comm import PROFILE
 from nestopt.placement.dp.entries import PlaceClass
+from nestopt.placement.pricing.comm import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cluster import Cluster
-    from nestopt.placement.collective_table import Layout
-    from nestopt.placement.comm import Network
-    from nestopt.placement.comm_table import TableEntries
-    from nestopt.placement.cost import Grid
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.collective_table import Layout
+    from nestopt.placement.pricing.comm import Network
+    from nestopt.placement.pricing.comm_table import TableEntries
+    from nestopt.placement.pricing.cost import Grid
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

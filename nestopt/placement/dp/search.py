@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.clock import SearchStopped
-from nestopt.placement.cost import config_of
 from nestopt.placement.dp.boxes import Boxes
 from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
@@ -23,21 +21,23 @@ from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.sums import Offers
 from nestopt.placement.dp.tables import CLOSE, Weights
-from nestopt.placement.plan import Plan, Stage
+from nestopt.placement.model.clock import SearchStopped
+from nestopt.placement.model.plan import Plan, Stage
+from nestopt.placement.pricing.cost import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
-    from nestopt.placement.cost import Grid, Mode, StageCosts
     from nestopt.placement.dp.boxes import Box
     from nestopt.placement.dp.entries import PlaceClass
     from nestopt.placement.dp.geometry import Geometry, Line
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.relaxed import Best
     from nestopt.placement.dp.tables import Batch
-    from nestopt.placement.space import SpaceSettings
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

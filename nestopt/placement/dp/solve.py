@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.placement.clock import Clock, SearchStopped
-from nestopt.placement.comm import Network
-from nestopt.placement.cost import StageCosts
+from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.placement.bounds.why import explain
 from nestopt.placement.dp.cases import all_cases, raised
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.tables import CLOSE
-from nestopt.placement.evaluate import reported
-from nestopt.placement.space import SpaceSettings
-from nestopt.placement.why import explain
-from nestopt.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.placement.model.clock import Clock, SearchStopped
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.pricing.comm import Network
+from nestopt.placement.pricing.cost import StageCosts
+from nestopt.placement.pricing.evaluate import reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from nestopt.options import SolveOptions
-    from nestopt.placement.cluster import Cluster
+    from nestopt.core.options import SolveOptions
     from nestopt.placement.dp.cases import Case
-    from nestopt.placement.plan import Plan
-    from nestopt.placement.problem import PlacementInstance
-    from nestopt.placement.workload import Workload
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.plan import Plan
+    from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
 

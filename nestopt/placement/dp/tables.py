@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
-from nestopt.placement.plan import in_flight
+from nestopt.placement.model.plan import in_flight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,0 +1,1 @@
+"""Exact models of collectives: MILP and CP-SAT, family by family."""

@@ -1,0 +1,210 @@
+"""The collective problem on a time grid as a CP-SAT model.
+
+Is there a schedule of at most `horizon` ticks? The families of constraints have the names that they
+have in `nestopt.formulations.collective.milp`, so that the two files read side by side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nestopt.formulations.collective.grid import GridProblem, Send
+from nestopt.formulations.collective.windows import Windows
+from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from nestopt.formulations.collective.symmetry import Symmetry
+
+__all__ = ["CollectiveCpsat"]
+
+
+class CollectiveCpsat:
+    """Feasibility of a `GridProblem` within a horizon.
+
+    Variables (each only at the ticks where it can be true, see `Windows`), all Boolean:
+
+    - ``send[c, e, t]``: a copy of chunk c (of a sum: of the whole) starts on link e at tick t;
+    - ``part[c, e, t]``: what the source of e has of the sum c starts to move over e at tick t;
+    - ``whole[c, v, t]``: the sum c becomes whole at node v at tick t;
+    - ``hold[c, v, t]``: node v holds chunk c (the whole sum) at tick t;
+    - ``done[c, v, t]``: by tick t node v has passed on what it had of the sum c, or has it whole.
+    """
+
+    def __init__(
+        self,
+        problem: GridProblem,
+        horizon: int,
+        symmetries: Sequence[Symmetry] = (),
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        from ortools.sat.python import cp_model
+
+        self.problem, self.symmetries, self.stop = problem, symmetries, stop
+        self.windows = Windows(problem, horizon)
+        self.model = cp_model.CpModel()
+        self.send = {k: self._flag("send", k) for k in self.windows.sends()}
+        self.part = {k: self._flag("part", k) for k in self.windows.parts()}
+        self.whole = {k: self._flag("whole", k) for k in self.windows.wholes()}
+        self.hold = {k: self._flag("hold", k) for k in self.windows.holds()}
+        self.done = {k: self._flag("done", k) for k in self.windows.dones()}
+        self.add_constraints()
+
+    def _flag(self, name: str, key: tuple[int, int, int]) -> Any:
+        return self.model.new_bool_var(f"{name}[{key[0]},{key[1]},{key[2]}]")
+
+    def add_constraints(self) -> None:
+        """All families; stops between them when the time is over."""
+        for add in (
+            self.add_delivery,
+            self.add_single_arrival,
+            self.add_holding,
+            self.add_causality,
+            self.add_link_capacity,
+            self.add_switch_copies,
+            self.add_sum_formation,
+            self.add_sum_progress,
+            self.add_no_late_contribution,
+            self.add_switch_parts,
+            self.add_symmetry_breaking,
+        ):
+            self.stop()
+            add()
+        self.stop()
+
+    def add_delivery(self) -> None:
+        """Every target holds its chunk at the end."""
+        for c, v in self.windows.deliveries():
+            arrivals = self._arrivals(c, v)
+            self.model.add_exactly_one(arrivals) if arrivals else self.model.add_bool_or([])
+
+    def add_single_arrival(self) -> None:
+        """A node that can multicast receives a chunk at most once."""
+        for c, v in self.windows.relays():
+            self.model.add_at_most_one(self._arrivals(c, v))
+
+    def add_holding(self) -> None:
+        """A node holds a chunk from the tick at which it arrives (or becomes whole) on."""
+        for (c, v, t), hold in self.hold.items():
+            gains = self._arrivals(c, v, t)
+            before = self.hold.get((c, v, t - 1))
+            if before is not None:
+                self.model.add_implication(before, hold)
+                gains.append(before)
+            for gain in gains:
+                self.model.add_implication(gain, hold)
+            self.model.add_bool_or([*gains, hold.negated()])
+
+    def add_causality(self) -> None:
+        """A copy leaves a node only while the node holds the chunk."""
+        for (c, e, t), send in self.send.items():
+            u = int(self.problem.src[e])
+            if self.problem.multicast[u] and not self.windows.holds_initially(c, u, t):
+                self.model.add_implication(send, self.hold[c, u, t])
+
+    def add_link_capacity(self) -> None:
+        """A link carries one chunk at a time."""
+        for clique in self.windows.conflicts():
+            self.model.add_at_most_one(self._literal(*key) for key in clique)
+
+    def add_switch_copies(self) -> None:
+        """A switch that cannot multicast sends on each copy that it received at most once."""
+        for leaving, arrived in self.windows.switch_balances(partial=False):
+            self.model.add(sum(self.send[k] for k in leaving) <= sum(self.send[k] for k in arrived))
+
+    def add_sum_formation(self) -> None:
+        """Every sum becomes whole at exactly one node; every other contributor passes on once."""
+        for c in self.windows.sums:
+            self.model.add_exactly_one(self.whole[k] for k in self.windows.wholes_of(c))
+            for v in self.windows.adders(c):
+                events = self._events(c, v)
+                if v in self.problem.chunks[c].ready:
+                    self.model.add_exactly_one(events)
+                else:
+                    self.model.add_at_most_one(events)
+
+    def add_sum_progress(self) -> None:
+        """A node is done with a sum once it has passed on its part or has the whole."""
+        for (c, v, t), done in self.done.items():
+            gains = self._events(c, v, t)
+            before = self.done.get((c, v, t - 1))
+            if before is not None:
+                self.model.add_implication(before, done)
+                gains.append(before)
+            for gain in gains:
+                self.model.add_implication(gain, done)
+            self.model.add_bool_or([*gains, done.negated()])
+
+    def add_no_late_contribution(self) -> None:
+        """A part arrives only where it can still be added, and is then passed on or made whole."""
+        for (c, e, t), part in self.part.items():
+            v = int(self.problem.dst[e])
+            if not self.problem.reduces[v]:
+                continue
+            arrival = t + self.windows.transfer(c, e)
+            before = self.done.get((c, v, arrival - 1))
+            if before is not None:
+                self.model.add_implication(part, before.negated())
+            self.model.add_implication(part, self.done[c, v, self.windows.horizon])
+
+    def add_switch_parts(self) -> None:
+        """A switch that cannot add sends on every part that it received, each by itself."""
+        for leaving, arrived in self.windows.switch_balances(partial=True):
+            self.model.add(sum(self.part[k] for k in leaving) <= sum(self.part[k] for k in arrived))
+        for leaving, arrived in self.windows.switch_totals():
+            self.model.add(sum(self.part[k] for k in leaving) == sum(self.part[k] for k in arrived))
+
+    def add_symmetry_breaking(self) -> None:
+        """Of schedules that are images of each other only those survive that lead at one place.
+
+        For a symmetry that maps (chunk, node) to (chunk', node'), the chunk is at the node no later
+        than chunk' at node'.
+        """
+        for (c, v), (d, w) in self.symmetries:
+            for t in range(self.windows.horizon + 1):
+                image = self.hold.get((d, w, t))
+                if image is None or self.windows.holds_initially(c, v, t):
+                    continue
+                lead = self.hold.get((c, v, t))
+                self.model.add_bool_or([image.negated()] + ([] if lead is None else [lead]))
+
+    def minimize_late(self, target: int) -> None:
+        """Minimize the number of copies that arrive after tick `target`."""
+        late = [x for (c, e, t), x in self.send.items() if t + self.windows.transfer(c, e) > target]
+        self.model.minimize(sum(late))
+
+    def _literal(self, partial: bool, c: int, e: int, t: int) -> Any:
+        return (self.part if partial else self.send)[c, e, t]
+
+    def _arrivals(self, c: int, v: int, t: int | None = None) -> list[Any]:
+        """Literals by which chunk c comes to be whole at node v (at tick t)."""
+        found = [self.send[k] for k in self.windows.arrivals(c, v, t)]
+        return found + [self.whole[k] for k in self.windows.wholes_of(c, v, t)]
+
+    def _events(self, c: int, v: int, t: int | None = None) -> list[Any]:
+        """Literals by which node v is done with the sum c (at tick t)."""
+        found = [self.part[k] for k in self.windows.departures(c, v, t)]
+        return found + [self.whole[k] for k in self.windows.wholes_of(c, v, t)]
+
+    def solve(self, hint: Iterable[Send] = (), **settings: Any) -> tuple[Outcome, list[Send]]:
+        """Look for a schedule; the sends are empty without one.
+
+        Parameters
+        ----------
+        hint : iterable of Send
+            Sends to try first.
+        **settings
+            Passed to `solve_cpsat`.
+        """
+        warm = None
+        chosen = {(s.partial, s.chunk, s.link, s.start) for s in hint}
+        if chosen:
+            warm = [(x, int((False, *k) in chosen)) for k, x in self.send.items()]
+            warm += [(x, int((True, *k) in chosen)) for k, x in self.part.items()]
+        outcome = solve_cpsat(self.model, warm_start=warm, **settings)
+        if outcome.values is None:
+            return outcome, []
+        sends = [Send(*k) for k, x in self.send.items() if outcome.value(x)]
+        sends += [Send(*k, partial=True) for k, x in self.part.items() if outcome.value(x)]
+        return outcome, sends

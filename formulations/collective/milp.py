@@ -1,0 +1,212 @@
+"""The collective problem on a time grid as a mixed-integer linear program.
+
+Is there a schedule of at most `horizon` ticks? The families of constraints have the names that they
+have in `nestopt.formulations.collective.cpsat`, so that the two files read side by side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nestopt.formulations.collective.grid import GridProblem, Send
+from nestopt.formulations.collective.windows import Windows
+from nestopt.formulations.solvers.adapters import Outcome, solve_milp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from nestopt.formulations.collective.symmetry import Symmetry
+
+__all__ = ["CollectiveMilp"]
+
+
+class CollectiveMilp:
+    """Feasibility of a `GridProblem` within a horizon.
+
+    Variables (each only at the ticks where it can be true, see `Windows`); the first three are
+    binary, the last two lie in [0, 1] and are integer whenever the others are:
+
+    - ``send[c, e, t]``: a copy of chunk c (of a sum: of the whole) starts on link e at tick t;
+    - ``part[c, e, t]``: what the source of e has of the sum c starts to move over e at tick t;
+    - ``whole[c, v, t]``: the sum c becomes whole at node v at tick t;
+    - ``hold[c, v, t]``: node v holds chunk c (the whole sum) at tick t;
+    - ``done[c, v, t]``: by tick t node v has passed on what it had of the sum c, or has it whole.
+    """
+
+    def __init__(
+        self,
+        problem: GridProblem,
+        horizon: int,
+        symmetries: Sequence[Symmetry] = (),
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        import pulp
+
+        self.problem, self.symmetries, self.stop = problem, symmetries, stop
+        self.windows = Windows(problem, horizon)
+        self.model = pulp.LpProblem("collective", pulp.LpMinimize)
+        self.model += pulp.LpAffineExpression()
+        self._sum = pulp.lpSum
+        self.send = {k: self._flag("send", k) for k in self.windows.sends()}
+        self.part = {k: self._flag("part", k) for k in self.windows.parts()}
+        self.whole = {k: self._flag("whole", k) for k in self.windows.wholes()}
+        self.hold = {k: self._share("hold", k) for k in self.windows.holds()}
+        self.done = {k: self._share("done", k) for k in self.windows.dones()}
+        self.add_constraints()
+
+    def _flag(self, name: str, key: tuple[int, int, int]) -> Any:
+        return self.model.add_variable(f"{name}_{key[0]}_{key[1]}_{key[2]}", 0, 1, cat="Integer")
+
+    def _share(self, name: str, key: tuple[int, int, int]) -> Any:
+        return self.model.add_variable(f"{name}_{key[0]}_{key[1]}_{key[2]}", 0, 1)
+
+    def _add(self, constraint: Any, name: str) -> None:
+        self.model += (constraint, name)
+
+    def add_constraints(self) -> None:
+        """All families; stops between them when the time is over."""
+        for add in (
+            self.add_delivery,
+            self.add_single_arrival,
+            self.add_holding,
+            self.add_causality,
+            self.add_link_capacity,
+            self.add_switch_copies,
+            self.add_sum_formation,
+            self.add_sum_progress,
+            self.add_no_late_contribution,
+            self.add_switch_parts,
+            self.add_symmetry_breaking,
+        ):
+            self.stop()
+            add()
+        self.stop()
+
+    def add_delivery(self) -> None:
+        """Every target holds its chunk at the end."""
+        for c, v in self.windows.deliveries():
+            self._add(self._arrivals(c, v) == 1, f"delivery_{c}_{v}")
+
+    def add_single_arrival(self) -> None:
+        """A node that can multicast receives a chunk at most once."""
+        for c, v in self.windows.relays():
+            arrivals = self._arrivals(c, v)
+            if len(arrivals) > 1:
+                self._add(arrivals <= 1, f"single_arrival_{c}_{v}")
+
+    def add_holding(self) -> None:
+        """A node holds a chunk from the tick at which it arrives (or becomes whole) on."""
+        for (c, v, t), hold in self.hold.items():
+            gains = self._arrivals(c, v, t) + self.hold.get((c, v, t - 1), 0)
+            self._add(hold == gains, f"holding_{c}_{v}_{t}")
+
+    def add_causality(self) -> None:
+        """A copy leaves a node only while the node holds the chunk."""
+        for (c, e, t), send in self.send.items():
+            u = int(self.problem.src[e])
+            if self.problem.multicast[u] and not self.windows.holds_initially(c, u, t):
+                self._add(send <= self.hold[c, u, t], f"causality_{c}_{e}_{t}")
+
+    def add_link_capacity(self) -> None:
+        """A link carries one chunk at a time."""
+        for index, clique in enumerate(self.windows.conflicts()):
+            total = self._sum(self._binary(*key) for key in clique)
+            self._add(total <= 1, f"link_capacity_{clique[0][2]}_{index}")
+
+    def add_switch_copies(self) -> None:
+        """A switch that cannot multicast sends on each copy that it received at most once."""
+        for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=False)):
+            left = self._sum(self.send[k] for k in leaving)
+            come = self._sum(self.send[k] for k in arrived)
+            self._add(left <= come, f"switch_copies_{index}")
+
+    def add_sum_formation(self) -> None:
+        """Every sum becomes whole at exactly one node; every other contributor passes on once."""
+        for c in self.windows.sums:
+            places = self._sum(self.whole[k] for k in self.windows.wholes_of(c))
+            self._add(places == 1, f"sum_formation_{c}")
+            for v in self.windows.adders(c):
+                events = self._events(c, v)
+                if v in self.problem.chunks[c].ready:
+                    self._add(events == 1, f"sum_formation_{c}_{v}")
+                elif len(events):
+                    self._add(events <= 1, f"sum_formation_{c}_{v}")
+
+    def add_sum_progress(self) -> None:
+        """A node is done with a sum once it has passed on its part or has the whole."""
+        for (c, v, t), done in self.done.items():
+            gains = self._events(c, v, t) + self.done.get((c, v, t - 1), 0)
+            self._add(done == gains, f"sum_progress_{c}_{v}_{t}")
+
+    def add_no_late_contribution(self) -> None:
+        """A part arrives only where it can still be added, and is then passed on or made whole."""
+        for (c, e, t), part in self.part.items():
+            v = int(self.problem.dst[e])
+            if not self.problem.reduces[v]:
+                continue
+            arrival = t + self.windows.transfer(c, e)
+            before = self.done.get((c, v, arrival - 1))
+            if before is not None:
+                self._add(part + before <= 1, f"no_late_contribution_{c}_{e}_{t}")
+            final = self.done[c, v, self.windows.horizon]
+            self._add(part <= final, f"no_lost_contribution_{c}_{e}_{t}")
+
+    def add_switch_parts(self) -> None:
+        """A switch that cannot add sends on every part that it received, each by itself."""
+        for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=True)):
+            left = self._sum(self.part[k] for k in leaving)
+            come = self._sum(self.part[k] for k in arrived)
+            self._add(left <= come, f"switch_parts_{index}")
+        for index, (leaving, arrived) in enumerate(self.windows.switch_totals()):
+            left = self._sum(self.part[k] for k in leaving)
+            come = self._sum(self.part[k] for k in arrived)
+            self._add(left == come, f"switch_part_totals_{index}")
+
+    def add_symmetry_breaking(self) -> None:
+        """Of schedules that are images of each other only those survive that lead at one place.
+
+        For a symmetry that maps (chunk, node) to (chunk', node'), the chunk is at the node no later
+        than chunk' at node'.
+        """
+        for index, ((c, v), (d, w)) in enumerate(self.symmetries):
+            for t in range(self.windows.horizon + 1):
+                image = self.hold.get((d, w, t))
+                if image is None or self.windows.holds_initially(c, v, t):
+                    continue
+                lead = self.hold.get((c, v, t), 0)
+                self._add(image <= lead, f"symmetry_breaking_{index}_{t}")
+
+    def _binary(self, partial: bool, c: int, e: int, t: int) -> Any:
+        return (self.part if partial else self.send)[c, e, t]
+
+    def _arrivals(self, c: int, v: int, t: int | None = None) -> Any:
+        """Number of ways in which chunk c comes to be whole at node v (at tick t)."""
+        found = [self.send[k] for k in self.windows.arrivals(c, v, t)]
+        return self._sum(found + [self.whole[k] for k in self.windows.wholes_of(c, v, t)])
+
+    def _events(self, c: int, v: int, t: int | None = None) -> Any:
+        """Number of ways in which node v is done with the sum c (at tick t)."""
+        found = [self.part[k] for k in self.windows.departures(c, v, t)]
+        return self._sum(found + [self.whole[k] for k in self.windows.wholes_of(c, v, t)])
+
+    def solve(self, hint: Iterable[Send] = (), **settings: Any) -> tuple[Outcome, list[Send]]:
+        """Look for a schedule; the sends are empty without one.
+
+        Parameters
+        ----------
+        hint : iterable of Send
+            Sends to try first.
+        **settings
+            Passed to `solve_milp`.
+        """
+        warm = None
+        chosen = {(s.partial, s.chunk, s.link, s.start) for s in hint}
+        if chosen:
+            warm = {x.name: float((False, *k) in chosen) for k, x in self.send.items()}
+            warm |= {x.name: float((True, *k) in chosen) for k, x in self.part.items()}
+        outcome = solve_milp(self.model, warm_start=warm, **settings)
+        if outcome.values is None:
+            return outcome, []
+        sends = [Send(*k) for k, x in self.send.items() if outcome.value(x)]
+        sends += [Send(*k, partial=True) for k, x in self.part.items() if outcome.value(x)]
+        return outcome, sends

@@ -1,0 +1,1 @@
+"""Exact models of placement: MILP and CP-SAT, family by family."""

@@ -1,0 +1,227 @@
+"""The choices of a placement model and the families that say what a plan is.
+
+A plan is chosen by binary variables: ``late[o, p]`` (operator o lies in one of the last p + 1
+stages), ``config[p, c]`` (the stage at position p has configuration c) and ``role[p, g, i, a]`` (it
+has grid g, and the device of its role i is of cell a). What prices depend on is derived from them
+in `nestopt.formulations.placement.communication`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nestopt.formulations.placement.config import GridChoice
+    from nestopt.formulations.placement.data import TreeGroup
+    from nestopt.formulations.placement.scenario import ScenarioData
+
+__all__ = ["PlacementChoices", "name_of"]
+
+
+class PlacementChoices:
+    """The choices, and the families of stages, operators, configurations and devices.
+
+    A subclass makes variables (`_binary`, `_whole`), sums (`sum`) and named constraints (`_add`).
+
+    Attributes
+    ----------
+    use : dict of int
+        By position: whether there is a stage.
+    late : dict of (int, int)
+        By operator and position: whether the operator lies in a stage up to the position.
+    config : dict of (int, int)
+        By position and configuration.
+    role : dict of (int, int, int, int)
+        By position, grid, role and cell: whether the stage has the grid and the role's device is
+        of the cell.
+    place : dict of (int, int, int)
+        By position, grid and place; empty in the general space.
+    types : dict of (int, int)
+        By position and type set.
+    """
+
+    sum: Any
+
+    def _sum(self, terms: Iterable[Any]) -> Any:
+        return self.sum(list(terms))
+
+    def __init__(self, scenario: ScenarioData, *, symmetry: bool) -> None:
+        self.scenario, self.data = scenario, scenario.data
+        self.symmetry = symmetry
+        self.forbidden = 0
+        self.positions = range(scenario.positions)
+        self.operators = range(self.data.workload.num_operators)
+
+    def _binary(self, *name: Any) -> Any:
+        raise NotImplementedError
+
+    def _whole(self, most: int, *name: Any) -> Any:
+        raise NotImplementedError
+
+    def _add(self, constraint: Any, *name: Any) -> None:
+        raise NotImplementedError
+
+    def _add_choices(self) -> None:
+        """What a plan consists of, and the classes that follow from it."""
+        data, scenario = self.data, self.scenario
+        inner = range(scenario.positions - 1)
+        stages = [(p, g) for p in self.positions for g in scenario.grids]
+        self.use = {p: self._binary("use", p) for p in self.positions}
+        self.late = {(o, p): self._binary("late", o, p) for o in self.operators for p in inner}
+        self.config = {
+            (p, c.index): self._binary("config", p, c.index)
+            for p in self.positions
+            for c in scenario.configs
+        }
+        self.role = {
+            (p, g.index, i, cell.index): self._binary("role", p, g.index, i, cell.index)
+            for p, g in stages
+            for i in range(g.roles)
+            for cell in data.cells
+        }
+        self.place = {
+            (p, g.index, k): self._binary("place", p, g.index, k)
+            for p, g in stages
+            for k in range(len(scenario.places[g.index]))
+        }
+        self.member = {
+            (p, g.index, f.index, n, h.index, v): self._binary(
+                "member", p, g.index, f.index, n, h.index, v
+            )
+            for p, g in stages
+            for f in g.families
+            for h in scenario.watched(f)
+            for n in range(len(f.groups))
+            for v in range(min(f.size, h.size) + 1)
+        }
+        self.comm = {
+            (p, g.index, f.index, k): self._binary("comm", p, g.index, f.index, k)
+            for p, g in stages
+            for f in g.families
+            for k in range(len(f.classes))
+        }
+        self.types = {
+            (p, y): self._binary("types", p, y)
+            for p in self.positions
+            for y in range(len(data.type_sets))
+        }
+        self.boundary = {
+            (p, k): self._binary("boundary", p, k)
+            for p in inner
+            for k in range(len(scenario.boundary_classes))
+        }
+
+    # --- shorthands ------------------------------------------------------------------------------
+
+    def _late(self, operator: int, position: int) -> Any:
+        """Whether an operator lies in one of the stages up to a position."""
+        return self.late.get((operator, position), 0 if position < 0 else 1)
+
+    def _inside(self, operator: int, position: int) -> Any:
+        """Whether an operator lies in a stage."""
+        return self._late(operator, position) - self._late(operator, position - 1)
+
+    def _has_grid(self, position: int, choice: GridChoice) -> Any:
+        """Whether a stage has a grid."""
+        return self._sum(
+            self.config[position, c.index] for c in self.scenario.configs if c.grid is choice
+        )
+
+    def _in_group(self, position: int, choice: GridChoice, role: int, group: TreeGroup) -> Any:
+        """Whether a stage has the grid and the role's device is in a group of the tree."""
+        return self._sum(self.role[position, choice.index, role, a] for a in sorted(group.cells))
+
+    def _devices_in(self, position: int, choice: GridChoice, group: TreeGroup) -> Any:
+        """Devices in a group of the tree, of a stage that has the grid."""
+        return self._sum(self._in_group(position, choice, i, group) for i in range(choice.roles))
+
+    # --- constraints -----------------------------------------------------------------------------
+
+    def add_stage_order(self) -> None:
+        """The stages in use are the last ones, at least one, and none is empty."""
+        for p in self.positions:
+            held = self._sum(self._inside(o, p) for o in self.operators)
+            self._add(held >= self.use[p], "stage_order_filled", p)
+            if p == 0 or self.scenario.scenario.stages:
+                self._add(self.use[p] >= 1, "stage_order_used", p)
+            else:
+                self._add(self.use[p] <= self.use[p - 1], "stage_order", p)
+
+    def add_operator_assignment(self) -> None:
+        """Each operator lies in one stage in use; prefixes of the pipeline are ideals."""
+        for o in self.operators:
+            for p in self.positions:
+                inside = self._inside(o, p)
+                self._add(inside >= 0, "operator_assignment", o, p)
+                self._add(inside <= self.use[p], "operator_assignment_used", o, p)
+        for edge in self.data.workload.edges:
+            for p in range(self.scenario.positions - 1):
+                self._add(
+                    self._late(edge.source, p) <= self._late(edge.target, p),
+                    "operator_order", edge.source, edge.target, p,
+                )  # fmt: skip
+
+    def add_configurations(self) -> None:
+        """A stage in use has one configuration, which suits all its operators.
+
+        Expert parallelism is for stages that hold an operator with experts.
+        """
+        for p in self.positions:
+            chosen = self._sum(self.config[p, c.index] for c in self.scenario.configs)
+            self._add(chosen == self.use[p], "configuration", p)
+            for c in self.scenario.configs:
+                chosen = self.config[p, c.index]
+                for o in self.operators:
+                    if not c.allowed[o]:
+                        self._add(
+                            self._inside(o, p) + chosen <= 1, "configuration_suits", o, p, c.index
+                        )
+                if c.grid.grid.e > 1:
+                    experts = self._sum(
+                        self._inside(o, p)
+                        for o, operator in enumerate(self.data.workload.operators)
+                        if operator.experts
+                    )
+                    self._add(experts >= chosen, "experts", p, c.index)
+
+    def add_uniformity(self) -> None:
+        """If the space asks for it, all stages have the same configuration."""
+        if not self.data.settings.uniform:
+            return
+        for p in self.positions[1:]:
+            for c in self.scenario.configs:
+                self._add(
+                    self.config[p, c.index] <= self.config[0, c.index], "uniformity", p, c.index
+                )
+
+    def add_chunks(self) -> None:
+        """Interleaving: every repeated kind comes to a stage in multiples of the chunks."""
+        if self.scenario.chunks == 1:
+            return
+        for kind, members in self.scenario.members_of_kind:
+            if len(members) == 1:
+                continue
+            for p in self.positions:
+                most = len(members) // self.scenario.chunks
+                times = self._whole(most, "chunks_of", kind, p)
+                held = self._sum(self._inside(o, p) for o in members)
+                self._add(held == self.scenario.chunks * times, "chunks", kind, p)
+
+    def add_devices(self) -> None:
+        """Every role of the chosen grid has a device, and no cell has more than its devices."""
+        for p in self.positions:
+            for g in self.scenario.grids:
+                chosen = self._has_grid(p, g)
+                for i in range(g.roles):
+                    given = self._sum(self.role[p, g.index, i, a.index] for a in self.data.cells)
+                    self._add(given == chosen, "devices", p, g.index, i)
+        for cell in self.data.cells:
+            taken = self._sum(x for (*_, a), x in self.role.items() if a == cell.index)
+            self._add(taken <= len(cell.devices), "devices_of_cell", cell.index)
+
+
+def name_of(*parts: Any) -> str:
+    """The name of a variable or constraint, without signs that file formats reject."""
+    return "_".join(str(part).replace("-", "t") for part in parts)

@@ -1,0 +1,244 @@
+"""Max-load partitioning as a constraint program (CP-SAT).
+
+Stages are numbered in pipeline order, one for each device. ``stage[v]`` is unit v's stage,
+``accelerator[v, s]`` and ``cpu[v, s]`` say that it is s and of which kind. Times are integers,
+rounded down, so that the bound stays valid; the objective is computed anew from the split.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from nestopt.core.errors import InputError
+from nestopt.formulations.placement.maxload_common import (
+    finish,
+    impossible,
+    prepare,
+    scaled_progress,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.formulations.placement.maxload_common import MaxLoadData
+    from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
+
+__all__ = ["MaxLoadCpsat", "solve"]
+
+# Ticks in the starting split's load: rounding down n terms moves a load by at most n ticks
+_TICKS = 10**9
+
+
+def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
+    """Solve a max-load problem by constraint programming."""
+    from nestopt.formulations.solvers.adapters import solve_cpsat
+
+    started = time.perf_counter()
+    data = prepare(problem, options)
+    if (ended := impossible(data, options, "cpsat")) is not None:
+        return ended
+    model = MaxLoadCpsat(data)
+    model.add_constraints()
+    outcome = solve_cpsat(
+        model.model,
+        time_limit=max(0.01, options.time_limit - (time.perf_counter() - started)),
+        threads=options.threads,
+        seed=options.seed,
+        rel_gap=options.rel_gap,
+        warm_start=model.start() if data.start else None,
+        write_model=options.write_model,
+        progress=scaled_progress(options, model.tick),
+    )
+    return finish(
+        data,
+        options,
+        "cpsat",
+        outcome,
+        model.tick,
+        time.perf_counter() - started,
+        lambda: model.read(outcome),
+    )
+
+
+class MaxLoadCpsat:
+    """The model's variables and constraint families."""
+
+    def __init__(self, data: MaxLoadData) -> None:
+        from ortools.sat.python import cp_model
+
+        self.data = data
+        self.model = cp_model.CpModel()
+        everything = sum(data.units.accelerator_time) + sum(data.units.cpu_time)
+        everything += 2 * data.stages * sum(t.cost for t in data.units.transfers)
+        self.top = data.cutoff if data.cutoff < math.inf else everything
+        self.tick = (self.top or 1.0) / _TICKS
+        self._add_variables()
+        self.model.minimize(self.load)
+
+    def add_constraints(self) -> None:
+        """All constraint families."""
+        self.add_assignment()
+        self.add_order()
+        self.add_device_kinds()
+        self.add_memory()
+        self.add_transfers()
+        self.add_loads()
+        self.add_total_work()
+
+    def _ticks(self, seconds: float) -> int:
+        return math.floor(seconds / self.tick)
+
+    def _add_variables(self) -> None:
+        data, model = self.data, self.model
+        units = data.units
+        self.load = model.new_int_var(self._ticks(data.lower), self._ticks(self.top) + 1, "load")
+        self.kind: list[Any] = []
+        if data.problem.cpus:
+            self.kind = [model.new_bool_var(f"kind_{s}") for s in range(data.stages)]
+        self.stage: list[Any] = []
+        self.accelerator: dict[tuple[int, int], Any] = {}
+        self.cpu: dict[tuple[int, int], Any] = {}
+        for v in range(len(units)):
+            self.stage.append(model.new_int_var(data.first[v], data.last[v], f"stage_{v}"))
+            for s in range(data.first[v], data.last[v] + 1):
+                if units.on_accelerator[v]:
+                    self.accelerator[v, s] = model.new_bool_var(f"accelerator_{v}_{s}")
+                if self.kind:
+                    self.cpu[v, s] = model.new_bool_var(f"cpu_{v}_{s}")
+        self.leaves: dict[tuple[int, int], Any] = {}
+        self.enters: dict[tuple[int, int], Any] = {}
+        for t, transfer in enumerate(units.transfers):
+            ends = (transfer.home, *transfer.users)
+            for s in range(min(data.first[v] for v in ends), max(data.last[v] for v in ends) + 1):
+                self.leaves[t, s] = model.new_bool_var(f"leaves_{t}_{s}")
+                self.enters[t, s] = model.new_bool_var(f"enters_{t}_{s}")
+
+    def add_assignment(self) -> None:
+        """Each unit lies in exactly one stage, on one kind of device that can run it."""
+        for v, stage in enumerate(self.stage):
+            places = [
+                (s, table[v, s])
+                for table in (self.accelerator, self.cpu)
+                for s in range(self.data.first[v], self.data.last[v] + 1)
+                if (v, s) in table
+            ]
+            self.model.add_exactly_one(place for _, place in places).with_name(f"assignment_{v}")
+            number = sum(s * place for s, place in places)
+            self.model.add(stage == number).with_name(f"assignment_stage_{v}")
+
+    def add_order(self) -> None:
+        """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
+        for u, v, gap in self.data.gaps:
+            later = self.model.add(self.stage[v] >= self.stage[u] + gap)
+            later.with_name(f"order_{u}_{v}")
+
+    def add_device_kinds(self) -> None:
+        """As many stages are CPUs as there are CPUs; a stage is of one kind."""
+        if not self.kind:
+            return
+        kinds = self.model.add(sum(self.kind) == self.data.problem.cpus)
+        kinds.with_name("device_kinds")
+        for (v, s), chosen in self.cpu.items():
+            implied = self.model.add_implication(chosen, self.kind[s])
+            implied.with_name(f"device_kinds_cpu_{v}_{s}")
+        for (v, s), chosen in self.accelerator.items():
+            implied = self.model.add_implication(chosen, ~self.kind[s])
+            implied.with_name(f"device_kinds_acc_{v}_{s}")
+
+    def add_memory(self) -> None:
+        """An accelerator's units fit into its memory."""
+        units = self.data.units
+        limit = self.data.problem.accelerator_memory
+        if sum(units.memory) <= limit:
+            return
+        exact = [Fraction(value) for value in (*units.memory, limit)]
+        scale = math.lcm(*(value.denominator for value in exact))
+        if sum(exact) * scale >= 2**62:
+            raise InputError(
+                "the memory sizes have too many binary digits for CP-SAT's 64-bit integers; "
+                "give whole bytes, or use dp or milp"
+            )
+        sizes = [int(value * scale) for value in exact]
+        for s in range(self.data.stages):
+            used = sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s)
+            self.model.add(used <= sizes[-1]).with_name(f"memory_{s}")
+
+    def add_transfers(self) -> None:
+        """An accelerator pays for each output that it makes and hands over, or takes."""
+        for t, transfer in enumerate(self.data.units.transfers):
+            for s in range(self.data.stages):
+                if (t, s) not in self.leaves:
+                    continue
+                home = self.accelerator.get((transfer.home, s), False)
+                for user in transfer.users:
+                    there = self.accelerator.get((user, s), False)
+                    name = f"{t}_{s}_{user}"
+                    if home is not False:
+                        paid = self.model.add_bool_or(self.leaves[t, s], ~home, there)
+                        paid.with_name(f"transfers_out_{name}")
+                    if there is not False:
+                        paid = self.model.add_bool_or(self.enters[t, s], ~there, home)
+                        paid.with_name(f"transfers_in_{name}")
+
+    def add_loads(self) -> None:
+        """No device is busy longer than the largest load."""
+        for s in range(self.data.stages):
+            busy = self._accelerator_busy(s)
+            self.model.add(self.load >= busy).with_name(f"loads_acc_{s}")
+            if self.kind:
+                busy = self._cpu_busy(s)
+                self.model.add(self.load >= busy).with_name(f"loads_cpu_{s}")
+
+    def add_total_work(self) -> None:
+        """All devices of a kind together (implied; it tightens the relaxation)."""
+        stages = range(self.data.stages)
+        problem = self.data.problem
+        busy = sum(self._accelerator_busy(s) for s in stages)
+        self.model.add(problem.accelerators * self.load >= busy).with_name("total_work_acc")
+        if self.kind:
+            busy = sum(self._cpu_busy(s) for s in stages)
+            self.model.add(problem.cpus * self.load >= busy).with_name("total_work_cpu")
+
+    def _accelerator_busy(self, stage: int) -> Any:
+        units = self.data.units
+        compute = sum(
+            self._ticks(units.accelerator_time[v]) * x
+            for (v, s), x in self.accelerator.items()
+            if s == stage
+        )
+        return compute + sum(
+            self._ticks(transfer.cost) * (self.leaves[t, stage] + self.enters[t, stage])
+            for t, transfer in enumerate(units.transfers)
+            if (t, stage) in self.leaves
+        )
+
+    def _cpu_busy(self, stage: int) -> Any:
+        times = self.data.units.cpu_time
+        return sum(self._ticks(times[v]) * x for (v, s), x in self.cpu.items() if s == stage)
+
+    def start(self) -> list[tuple[Any, int]]:
+        """Values of the variables in the starting split."""
+        data = self.data
+        where = data.start_stage
+        values: list[tuple[Any, int]] = list(zip(self.stage, where))
+        values += [(x, int(s in data.start_cpu)) for s, x in enumerate(self.kind)]
+        for (v, s), x in self.accelerator.items():
+            values.append((x, int(where[v] == s and s not in data.start_cpu)))
+        for (v, s), x in self.cpu.items():
+            values.append((x, int(where[v] == s and s in data.start_cpu)))
+        return values
+
+    def read(self, outcome: Any) -> Sequence[tuple[str, Sequence[int]]]:
+        """Device kind and units of each stage in the incumbent."""
+        stages: list[tuple[str, list[int]]] = []
+        for s in range(self.data.stages):
+            cpu = bool(self.kind) and outcome.value(self.kind[s]) == 1
+            stages.append(("cpu" if cpu else "accelerator", []))
+        for v, stage in enumerate(self.stage):
+            stages[outcome.value(stage)][1].append(v)
+        return stages

@@ -1,0 +1,265 @@
+"""Max-load partitioning as a mixed-integer linear program (PuLP).
+
+Stages are numbered in pipeline order, one for each device. ``within[v, s]`` says that unit v lies
+in one of the stages 0..s (the stages' prefixes are nested ideals), ``cpu[v, s]`` that it lies in
+stage s and that stage is a CPU. Time is counted in thousandths of the starting split's load.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from nestopt.formulations.placement.maxload_common import (
+    finish,
+    impossible,
+    prepare,
+    scaled_progress,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.formulations.placement.maxload_common import MaxLoadData
+    from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
+
+__all__ = ["MaxLoadMilp", "solve"]
+
+
+def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
+    """Solve a max-load problem by mixed-integer linear programming."""
+    from nestopt.formulations.solvers.adapters import solve_milp
+
+    started = time.perf_counter()
+    data = prepare(problem, options)
+    if (ended := impossible(data, options, "milp")) is not None:
+        return ended
+    model = MaxLoadMilp(data)
+    model.add_constraints()
+    outcome = solve_milp(
+        model.program,
+        backend=options.backend,
+        time_limit=max(0.01, options.time_limit - (time.perf_counter() - started)),
+        threads=options.threads,
+        seed=options.seed,
+        rel_gap=options.rel_gap,
+        warm_start=model.start() if data.start else None,
+        write_model=options.write_model,
+        progress=scaled_progress(options, model.scale),
+    )
+    return finish(
+        data,
+        options,
+        "milp",
+        outcome,
+        model.scale,
+        time.perf_counter() - started,
+        lambda: model.read(outcome),
+    )
+
+
+class MaxLoadMilp:
+    """The model's variables and constraint families."""
+
+    def __init__(self, data: MaxLoadData) -> None:
+        import pulp
+
+        self.data = data
+        self.scale = (data.cutoff if 0 < data.cutoff < float("inf") else data.lower or 1.0) / 1e3
+        self.sum = pulp.lpSum
+        self.program = pulp.LpProblem("maxload", pulp.LpMinimize)
+        self._add_variables()
+        self.program += self.load
+
+    def add_constraints(self) -> None:
+        """All constraint families."""
+        self.add_assignment()
+        self.add_order()
+        self.add_device_kinds()
+        self.add_memory()
+        self.add_transfers()
+        self.add_loads()
+        self.add_total_work()
+
+    def _add_variables(self) -> None:
+        data, program = self.data, self.program
+        units, stages = data.units, range(data.stages)
+        self.load = program.add_variable("load", data.lower / self.scale)
+        self.kind: dict[int, Any] = {}
+        self.within: dict[tuple[int, int], Any] = {}
+        self.cpu: dict[tuple[int, int], Any] = {}
+        if data.problem.cpus:
+            self.kind = {s: program.add_variable(f"kind_{s}", 0, 1, cat="Integer") for s in stages}
+        for v in range(len(units)):
+            for s in range(data.first[v], data.last[v]):
+                self.within[v, s] = program.add_variable(f"within_{v}_{s}", 0, 1, cat="Integer")
+            for s in range(data.first[v], data.last[v] + 1):
+                if self.kind:
+                    self.cpu[v, s] = program.add_variable(f"cpu_{v}_{s}", 0, 1, cat="Integer")
+        self.leaves: dict[tuple[int, int], Any] = {}
+        self.enters: dict[tuple[int, int], Any] = {}
+        for t, transfer in enumerate(units.transfers):
+            ends = (transfer.home, *transfer.users)
+            for s in range(min(data.first[v] for v in ends), max(data.last[v] for v in ends) + 1):
+                self.leaves[t, s] = program.add_variable(f"leaves_{t}_{s}", 0, 1)
+                self.enters[t, s] = program.add_variable(f"enters_{t}_{s}", 0, 1)
+
+    def _prefix(self, unit: int, stage: int) -> Any:
+        """Whether a unit lies in one of the stages up to `stage`."""
+        if stage >= self.data.last[unit]:
+            return 1
+        return self.within.get((unit, stage), 0)
+
+    def _inside(self, unit: int, stage: int) -> Any:
+        """Whether a unit lies in a stage."""
+        return self._prefix(unit, stage) - self._prefix(unit, stage - 1)
+
+    def _on_accelerator(self, unit: int, stage: int) -> Any:
+        """Whether a unit lies in a stage, which is an accelerator."""
+        return self._inside(unit, stage) - self.cpu.get((unit, stage), 0)
+
+    def add_assignment(self) -> None:
+        """Each unit lies in exactly one stage, on one kind of device that can run it."""
+        data = self.data
+        for v in range(len(data.units)):
+            for s in range(data.first[v], data.last[v] + 1):
+                share = self._on_accelerator(v, s)
+                if data.units.on_accelerator[v]:
+                    self._at_least(share, 0, f"assignment_{v}_{s}")
+                else:
+                    self._equal(share, 0, f"assignment_{v}_{s}")
+
+    def add_order(self) -> None:
+        """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
+        for u, v, gap in self.data.gaps:
+            for s in range(self.data.stages - gap):
+                self._at_least(
+                    self._prefix(u, s) - self._prefix(v, s + gap), 0, f"order_{u}_{v}_{s}"
+                )
+
+    def add_device_kinds(self) -> None:
+        """As many stages are CPUs as there are CPUs; a stage is of one kind."""
+        data = self.data
+        if not self.kind:
+            return
+        self._equal(self.sum(self.kind.values()), data.problem.cpus, "device_kinds")
+        for (v, s), chosen in self.cpu.items():
+            self._at_least(self.kind[s] - chosen, 0, f"device_kinds_cpu_{v}_{s}")
+            self._at_least(
+                1 - self.kind[s] - self._on_accelerator(v, s), 0, f"device_kinds_acc_{v}_{s}"
+            )
+
+    def add_memory(self) -> None:
+        """An accelerator's units fit into its memory."""
+        data = self.data
+        limit = data.problem.accelerator_memory
+        if sum(data.units.memory) <= limit:
+            return
+        for s in range(data.stages):
+            used = self.sum(
+                memory / limit * self._on_accelerator(v, s)
+                for v, memory in enumerate(data.units.memory)
+                if data.units.on_accelerator[v]
+            )
+            self._at_least(1 - used, 0, f"memory_{s}")
+
+    def add_transfers(self) -> None:
+        """An accelerator pays for each output that it makes and hands over, or takes."""
+        for t, transfer in enumerate(self.data.units.transfers):
+            for s in range(self.data.stages):
+                if (t, s) not in self.leaves:
+                    continue
+                home = self._on_accelerator(transfer.home, s)
+                for user in transfer.users:
+                    there = self._on_accelerator(user, s)
+                    name = f"{t}_{s}_{user}"
+                    self._at_least(self.leaves[t, s] - home + there, 0, f"transfers_out_{name}")
+                    self._at_least(self.enters[t, s] - there + home, 0, f"transfers_in_{name}")
+
+    def add_loads(self) -> None:
+        """No device is busy longer than the largest load, and no stage does both kinds of work."""
+        data = self.data
+        top = data.cutoff / self.scale
+        for s in range(data.stages):
+            busy = self._accelerator_busy(s)
+            self._at_least(self.load - busy, 0, f"loads_acc_{s}")
+            if self.kind:
+                busy_cpu = self._cpu_busy(s)
+                self._at_least(self.load - busy_cpu, 0, f"loads_cpu_{s}")
+                if top < float("inf"):
+                    self._at_least(top * (1 - self.kind[s]) - busy, 0, f"loads_kind_acc_{s}")
+                    self._at_least(top * self.kind[s] - busy_cpu, 0, f"loads_kind_cpu_{s}")
+
+    def add_total_work(self) -> None:
+        """All devices of a kind together (implied; it tightens the relaxation)."""
+        data = self.data
+        stages = range(data.stages)
+        everything = self.sum(self._accelerator_busy(s) for s in stages)
+        self._at_least(data.problem.accelerators * self.load - everything, 0, "total_work_acc")
+        if self.kind:
+            everything = self.sum(self._cpu_busy(s) for s in stages)
+            self._at_least(data.problem.cpus * self.load - everything, 0, "total_work_cpu")
+
+    def _accelerator_busy(self, stage: int) -> Any:
+        units = self.data.units
+        compute = self.sum(
+            time / self.scale * self._on_accelerator(v, stage)
+            for v, time in enumerate(units.accelerator_time)
+            if units.on_accelerator[v] and self.data.first[v] <= stage <= self.data.last[v]
+        )
+        return compute + self.sum(
+            transfer.cost / self.scale * (self.leaves[t, stage] + self.enters[t, stage])
+            for t, transfer in enumerate(units.transfers)
+            if (t, stage) in self.leaves
+        )
+
+    def _cpu_busy(self, stage: int) -> Any:
+        return self.sum(
+            self.data.units.cpu_time[v] / self.scale * chosen
+            for (v, s), chosen in self.cpu.items()
+            if s == stage
+        )
+
+    def _at_least(self, expression: Any, bound: float, name: str) -> None:
+        if not isinstance(expression, int | float):
+            self.program += (expression >= bound, name)
+
+    def _equal(self, expression: Any, bound: float, name: str) -> None:
+        self.program += (expression == bound, name)
+
+    def start(self) -> dict[str, float]:
+        """Values of the variables in the starting split."""
+        data = self.data
+        where = data.start_stage
+        values: dict[str, float] = {"load": data.cutoff / self.scale}
+        values |= {v.name: float(s in data.start_cpu) for s, v in self.kind.items()}
+        values |= {x.name: float(where[v] <= s) for (v, s), x in self.within.items()}
+        values |= {
+            x.name: float(where[v] == s and s in data.start_cpu) for (v, s), x in self.cpu.items()
+        }
+        for t, transfer in enumerate(data.units.transfers):
+            ends = {where[user] for user in transfer.users}
+            home = where[transfer.home]
+            for s in range(data.stages):
+                if (t, s) not in self.leaves:
+                    continue
+                paying = s not in data.start_cpu
+                values[self.leaves[t, s].name] = float(paying and s == home and ends != {home})
+                values[self.enters[t, s].name] = float(paying and s != home and s in ends)
+        return values
+
+    def read(self, outcome: Any) -> Sequence[tuple[str, Sequence[int]]]:
+        """Device kind and units of each stage in the incumbent."""
+        data = self.data
+        stages: list[tuple[str, list[int]]] = []
+        for s in range(data.stages):
+            cpu = bool(self.kind) and outcome.value(self.kind[s]) == 1
+            stages.append(("cpu" if cpu else "accelerator", []))
+        for v in range(len(data.units)):
+            passed = sum(
+                1 - outcome.value(self.within[v, s]) for s in range(data.first[v], data.last[v])
+            )
+            stages[data.first[v] + passed][1].append(v)
+        return stages

@@ -1,0 +1,444 @@
+"""Placement as a mixed-integer linear program (PuLP), one scenario at a time.
+
+The choices and the families without prices are in `model.py` and its bases.
+Where a price depends on several choices, operators are split over them (``share`` over
+configurations, ``part`` over their classes too), which keeps the relaxation tight. Time is counted
+in thousandths of a reference time, memory in devices' memories, parameters and cuts in totals.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from nestopt.formulations.placement.choices import name_of
+from nestopt.formulations.placement.config import DENSE, JOINT, TYPES
+from nestopt.formulations.placement.model import PlacementModel
+
+if TYPE_CHECKING:
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.result import Result
+    from nestopt.formulations.placement.config import Config
+    from nestopt.formulations.placement.scenario import ScenarioData
+    from nestopt.formulations.solvers.adapters import Outcome
+    from nestopt.placement.model.instance import PlacementInstance
+
+__all__ = ["PlacementMilp", "solve"]
+
+
+def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """Solve a placement instance by mixed-integer linear programming."""
+    from nestopt.formulations.placement.search import search
+
+    return search(instance, options, "milp", PlacementMilp)
+
+
+class PlacementMilp(PlacementModel):
+    """One scenario's variables and constraint families.
+
+    Parameters
+    ----------
+    scenario : ScenarioData
+    reference : float
+        A time like the objective's, seconds; the unit is a thousandth of it.
+    cutoff : float
+        Only plans of at most this objective are wanted, seconds; inf: any.
+    symmetry : bool
+        Whether to leave out plans that differ from others by the names of alike things.
+    """
+
+    precision = 5e-7
+
+    def __init__(
+        self,
+        scenario: ScenarioData,
+        reference: float,
+        cutoff: float = math.inf,
+        *,
+        symmetry: bool = True,
+    ) -> None:
+        import pulp
+
+        super().__init__(scenario, symmetry=symmetry)
+        self.unit = reference / 1e3
+        self.cutoff = cutoff
+        self.sum = pulp.lpSum
+        self.program = pulp.LpProblem("placement", pulp.LpMinimize)
+        self._add_choices()
+        self._add_prices()
+        self._add_objective()
+        self.add_constraints()
+
+    def add_constraints(self) -> None:
+        """All constraint families."""
+        self.add_stage_order()
+        self.add_operator_assignment()
+        self.add_configurations()
+        self.add_uniformity()
+        self.add_chunks()
+        self.add_devices()
+        self.add_structure()
+        self.add_symmetry()
+        self.add_members()
+        self.add_communication_classes()
+        self.add_crossing_families()
+        self.add_type_sets()
+        self.add_shares()
+        self.add_joint_choices()
+        self.add_boundary_levels()
+        self.add_boundary_rates()
+        self.add_cuts()
+        self.add_tied_parameters()
+        self.add_memory()
+        self.add_boundary_times()
+        self.add_stage_times()
+        self.add_synchronisation()
+        self.add_capacities()
+        self.add_floors()
+        self.add_cutoff()
+
+    # --- variables -------------------------------------------------------------------------------
+
+    def _binary(self, *name: Any) -> Any:
+        return self.program.add_variable(name_of(*name), 0, 1, cat="Integer")
+
+    def _whole(self, most: int, *name: Any) -> Any:
+        return self.program.add_variable(name_of(*name), 0, most, cat="Integer")
+
+    def _share(self, *name: Any) -> Any:
+        return self.program.add_variable(name_of(*name), 0, 1)
+
+    def _amount(self, *name: Any) -> Any:
+        return self.program.add_variable(name_of(*name), 0)
+
+    def _add_prices(self) -> None:
+        """What operators, parameters and cuts meet, and what it costs."""
+        scenario = self.scenario
+        stages = [(p, c) for p in self.positions for c in scenario.configs]
+        inner = range(scenario.positions - 1)
+        self.share = {
+            (o, p, c.index): self._share("share", o, p, c.index)
+            for p, c in stages
+            for o in self.operators
+            if c.allowed[o]
+        }
+        self.joint = {
+            (p, c.index, f, k): self._share("joint", p, c.index, f, k)
+            for p, c in stages
+            for f, excess in c.excess.items()
+            for k in range(len(excess))
+        }
+        self.part = {
+            (o, p, c.index, f, k): self._share("part", o, p, c.index, f, k)
+            for p, c in stages
+            for f, excess in c.excess.items()
+            for o in self.operators
+            if c.allowed[o] and self._depends(c, f, o)
+            for k in range(len(excess))
+        }
+        self.line = {
+            (p, c.index, f, k, i): self._binary("line", p, c.index, f, k, i)
+            for p, c in stages
+            for f, by_class in c.sync.items()
+            for k, lines in enumerate(by_class)
+            for i in range(len(lines) + 1)
+        }
+        self.load = {key: self._share("load", *key) for key in self.line if key[-1]}
+        self.both = {
+            (p, c.index, y): self._share("both", p, c.index, y)
+            for p, c in stages
+            for y in range(len(self.data.type_sets))
+            if self.data.workload.tied is not None
+        }
+        self.cut = {p: self._amount("cut", p) for p in inner}
+        self.carried = {(p, k): self._share("carried", p, k) for p, k in self.boundary}
+        self.stage_time = {p: self._amount("stage_time", p) for p in self.positions}
+        self.boundary_time = {p: self._amount("boundary_time", p) for p in inner}
+        self.largest = self._amount("largest_stage_time")
+        self.sync = self._amount("largest_sync")
+
+    def _add_objective(self) -> None:
+        """The sum of stage times, the largest one and the largest synchronisation, weighted."""
+        total, largest, sync = self.scenario.weights
+        self.objective = (
+            total * self.sum(self.stage_time.values()) + largest * self.largest + sync * self.sync
+        )
+        self.program += self.objective
+
+    # --- shorthands ------------------------------------------------------------------------------
+
+    def _add(self, constraint: Any, *name: Any) -> None:
+        # what is left of a constraint without variables is a truth value
+        if not isinstance(constraint, bool):
+            self.program += (constraint, name_of(*name))
+
+    def _depends(self, config: Config, family: int, operator: int) -> bool:
+        """Whether an operator's price depends on a family's class."""
+        column = config.excess[family][:, operator]
+        step = config.step[:, operator]
+        return bool((column > 0).any() or (family == TYPES and (step != step[0]).any()))
+
+    def _parameters(self, position: int, config: Config, family: int) -> Any:
+        """Parameters of a stage that has the configuration, as a share of all."""
+        values = self.data.params if family == DENSE else self.data.params_expert
+        found = self.sum(
+            float(values[o] / values.sum()) * self.share[o, position, config.index]
+            for o in self.operators
+            if values[o] and config.allowed[o]
+        )
+        tied = self.data.workload.tied
+        if family == DENSE and tied is not None:
+            found -= float(tied.params / values.sum()) * self._both(position, config)
+        return found
+
+    def _both(self, position: int, config: Config) -> Any:
+        """Whether a stage has the configuration and both tied operators."""
+        return self.sum(
+            self.both[position, config.index, y] for y in range(len(self.data.type_sets))
+        )
+
+    # --- constraints -----------------------------------------------------------------------------
+
+    def add_shares(self) -> None:
+        """An operator meets the configuration of its stage."""
+        for p in self.positions:
+            for o in self.operators:
+                split = self.sum(
+                    self.share[o, p, c.index] for c in self.scenario.configs if c.allowed[o]
+                )
+                self._add(split == self._inside(o, p), "shares", o, p)
+            for c in self.scenario.configs:
+                for o in self.operators:
+                    if c.allowed[o]:
+                        share = self.share[o, p, c.index]
+                        self._add(share <= self.config[p, c.index], "share", o, p, c.index)
+
+    def add_joint_choices(self) -> None:
+        """A configuration meets the classes of its grid's families; operators meet both."""
+        configs = self.scenario.configs
+        for p in self.positions:
+            for c in configs:
+                for f, excess in c.excess.items():
+                    joint = [self.joint[p, c.index, f, k] for k in range(len(excess))]
+                    self._add(self.sum(joint) == self.config[p, c.index], "joint", p, c.index, f)
+                    for o in self.operators:
+                        if (o, p, c.index, f, 0) not in self.part:
+                            continue
+                        parts = [self.part[o, p, c.index, f, k] for k in range(len(excess))]
+                        self._add(
+                            self.sum(parts) == self.share[o, p, c.index], "parts", o, p, c.index, f
+                        )
+                        for k, (part, both) in enumerate(zip(parts, joint)):
+                            self._add(part <= both, "part", o, p, c.index, f, k)
+                self._add_combinations(p, c)
+            for y in range(len(self.data.type_sets)):
+                met = self.sum(self.joint[p, c.index, TYPES, y] for c in configs)
+                self._add(met == self.types[p, y], "joint_types", p, y)
+            for (q, g, f, k), chosen in self.comm.items():
+                if q == p:
+                    met = self.sum(
+                        self.joint[p, c.index, f, k] for c in configs if c.grid.index == g
+                    )
+                    self._add(met == chosen, "joint_comm", p, g, f, k)
+
+    def _add_combinations(self, p: int, c: Config) -> None:
+        """A combination of choices is met with each of them."""
+        for axis, f in enumerate(c.joined):
+            for k in range(len(c.excess[f])):
+                met = self.sum(
+                    self.joint[p, c.index, JOINT, m]
+                    for m, combination in enumerate(c.combinations)
+                    if combination[axis] == k
+                )
+                self._add(
+                    met == self.joint[p, c.index, f, k], "joint_combinations", p, c.index, f, k
+                )
+
+    def add_cuts(self) -> None:
+        """A cut carries, for each operator before it, its largest edge to one behind it."""
+        total = self.data.largest_cut
+        if total == 0:
+            return
+        for p in range(self.scenario.positions - 1):
+            leaving: dict[int, Any] = {}
+            for edge in self.data.workload.edges:
+                u, v = edge.source, edge.target
+                if u not in leaving:
+                    leaving[u] = self._amount("leaving", u, p)
+                crossing = edge.bytes / total * (self._late(v, p) - self._late(u, p))
+                self._add(leaving[u] >= crossing, "cut_edge", u, v, p)
+            self._add(self.cut[p] == self.sum(leaving.values()), "cut", p)
+
+    def add_memory(self) -> None:
+        """States, activations in flight, working set and buffers fit into the smallest device."""
+        scenario = self.scenario
+        if scenario.always_fits:
+            return
+        scale = float(scenario.limits.max()) or 1.0
+        for p in self.positions:
+            need: list[Any] = []
+            working, gathered = self._amount("working", p), self._amount("gathered", p)
+            cuts = [self.cut[q] for q in (p - 1, p) if q in self.cut]
+            met = {c.index: self._amount("buffered", p, c.index) for c in scenario.configs}
+            for c in scenario.configs:
+                linear = c.states + scenario.held(p) * c.stored
+                need += [
+                    float(linear[o] / scale) * self.share[o, p, c.index]
+                    for o in self.operators
+                    if c.allowed[o]
+                ]
+                if self.both:
+                    need.append(-c.states_shared / scale * self._both(p, c))
+                need.append(c.buffers * self.data.largest_cut / scale * met[c.index])
+                self._add(met[c.index] <= 2 * self.config[p, c.index], "buffered", p, c.index)
+            for o in self.operators:
+                for amount, field in ((working, "working"), (gathered, "gathered")):
+                    largest = self.sum(
+                        float(getattr(c, field)[o] / scale) * self.share[o, p, c.index]
+                        for c in scenario.configs
+                        if c.allowed[o]
+                    )
+                    self._add(amount >= largest, "memory", field, o, p)
+            self._add(self.sum(met.values()) >= self.sum(cuts), "memory_cuts", p)
+            room = self.sum(
+                float(limit / scale) * self.types[p, y] for y, limit in enumerate(scenario.limits)
+            )
+            self._add(self.sum(need) + working + gathered <= room, "memory", p)
+
+    def add_boundary_times(self) -> None:
+        """A boundary takes its class's latency, and its class's rate for what the cut carries."""
+        scenario = self.scenario
+        bytes_ = scenario.microbatch * self.data.largest_cut
+        for p in range(scenario.positions - 1):
+            carried = self.sum(self.carried[q, k] for q, k in self.carried if q == p)
+            self._add(carried >= self.cut[p], "boundary_carries", p)
+            price: list[Any] = []
+            for k, (_, alpha, beta) in enumerate(scenario.boundary_classes):
+                self._add(self.carried[p, k] <= self.boundary[p, k], "boundary_carried", p, k)
+                price.append(2 * scenario.chunks * alpha / self.unit * self.boundary[p, k])
+                price.append(2 * scenario.chunks * bytes_ * beta / self.unit * self.carried[p, k])
+            self._add(self.boundary_time[p] >= self.sum(price), "boundary_time", p)
+
+    def add_stage_times(self) -> None:
+        """A stage takes its operators' times and both boundaries'; the largest is at least each."""
+        configs = self.scenario.configs
+        for p in self.positions:
+            spent = [self.boundary_time[q] for q in (p - 1, p) if q in self.boundary_time]
+            spent += [
+                float(configs[c].compute[o] / self.unit) * share
+                for (o, q, c), share in self.share.items()
+                if q == p
+            ]
+            spent += [
+                float(configs[c].excess[f][k, o] / self.unit) * part
+                for (o, q, c, f, k), part in self.part.items()
+                if q == p
+            ]
+            self._add(self.stage_time[p] >= self.sum(spent), "stage_time", p)
+            self._add(self.largest >= self.stage_time[p], "largest_stage_time", p)
+
+    def add_synchronisation(self) -> None:
+        """The largest synchronisation is at least every stage's, its optimizer step included.
+
+        A collective takes the least of its algorithms' times, so one line is chosen; the first
+        stands for no parameters at all.
+        """
+        if self.scenario.weights[2] == 0:
+            return
+        for p in self.positions:
+            spent: list[Any] = []
+            for c in self.scenario.configs:
+                spent += self._step(p, c)
+                for f in c.sync:
+                    spent += self._lines(p, c, f)
+            self._add(self.sync >= self.sum(spent), "sync", p)
+
+    def _step(self, p: int, c: Config) -> list[Any]:
+        """Terms of the optimizer step of a stage that has a configuration."""
+        terms = []
+        tied = self.data.workload.tied
+        for y in range(len(self.data.type_sets)):
+            for o in self.operators:
+                by_types = self.part.get((o, p, c.index, TYPES, y))
+                if by_types is None and y == 0 and c.allowed[o]:
+                    by_types = self.share[o, p, c.index]
+                if by_types is not None:
+                    terms.append(float(c.step[y, o] / self.unit) * by_types)
+            if tied is not None:
+                both = self.both[p, c.index, y]
+                terms.append(-float(c.step_shared[y] / self.unit) * both)
+        return terms
+
+    def _lines(self, p: int, c: Config, f: int) -> list[Any]:
+        """Terms of the synchronisation of one family; the lines' constraints are added."""
+        values = self.data.params if f == DENSE else self.data.params_expert
+        terms, loads = [], []
+        for k, lines in enumerate(c.sync[f]):
+            key = (p, c.index, f, k)
+            chosen = self.sum(self.line[(*key, i)] for i in range(len(lines) + 1))
+            self._add(chosen == self.joint[key], "line", *key)
+            for i, (intercept, slope) in enumerate(lines, start=1):
+                line, load = self.line[(*key, i)], self.load[(*key, i)]
+                self._add(load <= line, "line_load", *key, i)
+                terms.append(intercept / self.unit * line)
+                terms.append(float(slope * values.sum() / self.unit) * load)
+                loads.append(load)
+        self._add(self.sum(loads) >= self._parameters(p, c, f), "line_loads", p, c.index, f)
+        return terms
+
+    def add_tied_parameters(self) -> None:
+        """Shared parameters count once in a stage that has both tied operators."""
+        tied = self.data.workload.tied
+        for (p, c, y), both in self.both.items():
+            self._add(both <= self.joint[p, c, TYPES, y], "tied_types", p, c, y)
+            if y == 0 and tied is not None:
+                total = self._both(p, self.scenario.configs[c])
+                for o in (tied.first, tied.second):
+                    self._add(total <= self.share.get((o, p, c), 0), "tied", p, c, o)
+
+    def add_capacities(self) -> None:
+        """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
+        for p in self.positions:
+            for c in self.scenario.configs:
+                for kind, members in self.scenario.members_of_kind:
+                    held = [self.share[o, p, c.index] for o in members if c.allowed[o]]
+                    most = self.scenario.capacity(c, kind, self.cutoff)
+                    if held and most is not None:
+                        room = most * self.config[p, c.index]
+                        self._add(self.sum(held) <= room, "capacity", p, c.index, kind)
+                    for f, excess in c.excess.items():
+                        for k, row in enumerate(excess):
+                            parts = [self.part.get((o, p, c.index, f, k)) for o in members]
+                            extra = float(row[members[0]])
+                            most = self.scenario.capacity(c, kind, self.cutoff, extra)
+                            if None not in parts and most is not None:
+                                room = most * self.joint[p, c.index, f, k]
+                                self._add(
+                                    self.sum(parts) <= room, "capacity", p, c.index, kind, f, k
+                                )
+
+    def add_floors(self) -> None:
+        """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""
+        total, largest = self.scenario.floors
+        self._add(self.sum(self.stage_time.values()) >= total / self.unit, "floor_total")
+        self._add(self.largest >= largest / self.unit, "floor_largest")
+
+    def add_cutoff(self) -> None:
+        """Only plans of at most the cutoff are wanted."""
+        if math.isfinite(self.cutoff):
+            self._add(self.objective <= self.cutoff / self.unit, "cutoff")
+
+    def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
+        """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
+        from nestopt.formulations.solvers.adapters import solve_milp
+
+        return solve_milp(
+            self.program,
+            backend=options.backend,
+            time_limit=time_limit,
+            threads=options.threads,
+            seed=options.seed,
+            rel_gap=options.rel_gap,
+            write_model=options.write_model,
+            progress=options.progress,
+        )

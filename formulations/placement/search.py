@@ -1,0 +1,402 @@
+"""The loop over scenarios that both placement models run in, with bounds kept throughout.
+
+A scenario fixes replicas, micro-batch and layout (and with interleaving the number of stages). It
+is closed when its bound reaches the best plan known, be it by a cheap bound, by the relaxation of
+the dynamic program or by the model, which is only asked for better plans. The least bound of all
+scenarios bounds the instance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nestopt.core.errors import CheckError, NestoptError, UsageError
+from nestopt.core.integers import divisors
+from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.formulations.placement.data import PlacementData
+from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
+from nestopt.placement.model.clock import Clock, SearchStopped
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.pricing.cost import grid_of, mode_of
+from nestopt.placement.pricing.evaluate import evaluate, reported
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.core.options import SolveOptions
+    from nestopt.formulations.placement.model import StageChoice
+    from nestopt.formulations.solvers.adapters import Outcome
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.pricing.evaluate import Evaluation
+
+__all__ = ["Model", "search"]
+
+_SHARE_OF_START = 0.3
+
+
+class Model(Protocol):
+    """What the loop needs of a model of one scenario."""
+
+    precision: float
+    unit: float
+
+    def __init__(self, scenario: ScenarioData, reference: float, cutoff: float) -> None: ...
+
+    def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
+        """Run the solver; objective and bound are in units of `unit` seconds."""
+
+    def stages(self, outcome: Outcome) -> list[StageChoice]:
+        """The incumbent's stages."""
+
+    def plan(self, stages: Sequence[StageChoice]) -> Plan:
+        """The plan of stages."""
+
+    def forbid_stage(self, stage: StageChoice) -> None:
+        """Exclude a stage that does not fit into memory."""
+
+
+def search(
+    instance: PlacementInstance,
+    options: SolveOptions,
+    method: str,
+    model_class: type[Model],
+) -> Result:
+    """Solve a placement instance with one of the models.
+
+    The result's objective is the evaluator's for the plan found; its bound is the solver's, so a
+    gap up to the model's `precision` (what the solver's tolerances or a rounding of the times
+    leave) counts as closed, and is reported.
+    """
+    if instance.cluster.collectives is not None:
+        raise UsageError(
+            f"method {method} prices collectives by the formulas alone; every other method takes "
+            "a table of collectives"
+        )
+    run = _Run(instance, options, model_class)
+    try:
+        run.start()
+        run.loop()
+    except KeyboardInterrupt:
+        run.limit = Limit.INTERRUPTED
+    return run.result(method)
+
+
+@dataclass(eq=False)
+class _Run:
+    """The state of a search."""
+
+    instance: PlacementInstance
+    options: SolveOptions
+    model_class: type[Model]
+    best: Plan | None = None
+    objective: float = math.inf
+    limit: Limit | None = None
+    too_large: bool = False
+    failure: str = ""
+    stats: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[Scenario, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.options.time_limit)
+        workload, cluster = self.instance.workload, self.instance.cluster
+        self.settings = SpaceSettings.parse(self.options.set)
+        if self.options.space not in ("structured", "general"):
+            raise UsageError(f"unknown space {self.options.space!r}; known: structured, general")
+        if self.options.set.get("start", "dp") not in ("dp", "none"):
+            raise UsageError(f"start={self.options.set['start']}; known: dp, none")
+        deadline = self.clock.begin + self.clock.limit
+        self.data = PlacementData(
+            workload, cluster, self.settings, self.options.objective, deadline
+        )
+        self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}
+        self.stats |= {"scenarios": len(self.bounds), "models": 0, "repairs": 0, "notes": []}
+
+    # --- what is left to do ----------------------------------------------------------------------
+
+    def _scenarios(self) -> list[Scenario]:
+        alive = len(self.data.alive)
+        found = []
+        for d, b in self.settings.batches(self.data.workload, alive):
+            layouts = [""]
+            if self.options.space == "structured":
+                # with one replica both layouts are the same
+                layouts = list(self.settings.layouts) if d > 1 else ["inner"]
+            stages = [0]
+            if self.settings.schedule == "interleaved":
+                most = min(self.data.workload.num_operators, alive // d)
+                microbatches = self.data.workload.global_batch // (d * b)
+                stages = [s for s in divisors(microbatches) if s <= most]
+            found += [Scenario(d, b, layout, s) for layout in layouts for s in stages]
+        return found
+
+    @property
+    def bound(self) -> float:
+        """The bound of the instance."""
+        return min(self.objective, min(self.bounds.values(), default=math.inf))
+
+    def _cutoff(self) -> float:
+        """Plans that cost more are not looked for."""
+        return self.objective * (1 - max(self.model_class.precision, self.options.rel_gap))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the given plan, or the dynamic program's, and its relaxation's bounds."""
+        warm = self.options.warm_start
+        if warm is not None and warm.solution is not None:
+            self._offer(Plan.from_json(warm.solution), "warm start")
+        if self.options.set.get("start", "dp") == "dp" and self.bounds:
+            from nestopt.placement.dp.solve import search_structured
+
+            share = self.options.time_limit * _SHARE_OF_START
+            quick = replace(self.options, time_limit=share, progress=None, rel_gap=0.0)
+            found = search_structured(self.data.workload, self.data.cluster, self.settings, quick)
+            if found.plan is not None:
+                self._offer(found.plan, "dp")
+            self._relax(share)
+
+    def _relax(self, seconds: float) -> None:
+        """Raise the scenarios' bounds by the position-free relaxation of the dynamic program."""
+        from nestopt.placement.dp.cases import all_cases
+        from nestopt.placement.dp.solve import new_search
+
+        clock = Clock(seconds)
+        relaxed: dict[tuple[int, int, int], float] = {}
+        try:
+            tool = new_search(
+                self.data.workload,
+                self.data.cluster,
+                self.settings,
+                self.data.objective,
+                clock.check,
+            )
+            for case in all_cases(tool):
+                value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)
+                key = (case.batch.replicas, case.batch.microbatch, case.batch.stages)
+                least = value if plan is not None else self.objective
+                relaxed[key] = min(least, relaxed.get(key, math.inf))
+        except SearchStopped:
+            return
+        for s, bound in self.bounds.items():
+            # a batch without a case has no plan at all
+            value = relaxed.get((s.replicas, s.microbatch, s.stages), math.inf)
+            self.bounds[s] = max(bound, value)
+
+    def _offer(self, plan: Plan, note: str) -> Evaluation | None:
+        """Keep a plan if it belongs to the space, fits and is better."""
+        from nestopt.placement.judge.check.structure import check_structure
+
+        if note == "warm start":
+            try:
+                check_structure(self.data.workload, self.data.cluster, plan)
+            except CheckError as error:
+                raise UsageError(f"the warm start is no plan of this instance: {error}") from error
+            if not self._belongs(plan):
+                self.stats["notes"].append("the warm start is outside the space, so not used")
+                return None
+        priced = evaluate(self.data.workload, self.data.cluster, plan, self.data.costs)
+        value = priced.objective(self.data.objective)
+        if priced.fits and value < self.objective:
+            self.objective, self.best = value, plan
+            self._report(note)
+        return priced
+
+    def _belongs(self, plan: Plan) -> bool:
+        """Whether a plan is one that the settings and the space offer."""
+        from nestopt.placement.judge.check.verify import structured_layout
+
+        s = self.settings
+        if (plan.schedule, plan.chunks) != (s.schedule, s.chunks):
+            return False
+        alive = len(self.data.alive)
+        if (plan.replicas, plan.microbatch) not in s.batches(self.data.workload, alive):
+            return False
+        configs = [stage.config for stage in plan.stages]
+        if s.uniform and len(set(configs)) > 1:
+            return False
+        grids = set(s.grids(self.data.workload, alive))
+        for c in configs:
+            offered = self.data.costs.modes(grid_of(c), s.zero, s.recompute, s.sequence, s.overlap)
+            if grid_of(c) not in grids or mode_of(c) not in offered:
+                return False
+        if self.options.space == "general":
+            return True
+        layout = structured_layout(self.data.cluster, plan)
+        return layout is not None and (plan.replicas == 1 or layout in s.layouts)
+
+    def loop(self) -> None:
+        """Close the scenarios one by one, the one of the least bound first."""
+        waiting = dict(self.bounds)
+        while waiting:
+            scenario = min(waiting, key=lambda s: (self.bounds[s], s.replicas, s.microbatch))
+            del waiting[scenario]
+            wanted = self.options.write_model is not None and self.stats["models"] == 0
+            if self.bounds[scenario] >= self._cutoff() and not wanted:
+                break
+            if self.clock.left <= 0:
+                self.limit = Limit.TIME
+                return
+            self._close(scenario)
+            if self.limit is not None:
+                return
+
+    def _close(self, scenario: Scenario) -> None:
+        """Solve a scenario's model, and again if its plan turns out not to fit into memory."""
+        try:
+            data = ScenarioData(self.data, scenario)
+            data.check_size()
+        except TimeoutError:
+            self.limit = Limit.TIME
+            return
+        except NestoptError as error:
+            if not self.too_large:
+                self.stats["notes"].append(f"{scenario.label()}: {error}")
+            self.too_large = True
+            return
+        self.bounds[scenario] = max(self.bounds[scenario], data.bound)
+        if math.isinf(data.bound):
+            return
+        wanted = self.options.write_model is not None and self.stats["models"] == 0
+        if self.bounds[scenario] >= self._cutoff() and not wanted:
+            return
+        while (self.limit is None and self.bounds[scenario] < self._cutoff()) or wanted:
+            wanted = False
+            before = self.bounds[scenario], self.objective
+            self._solve(scenario, data, self._cutoff())
+            if before == (self.bounds[scenario], self.objective):
+                return
+
+    def _solve(self, scenario: Scenario, data: ScenarioData, cutoff: float) -> None:
+        """Build and solve a model; again without what does not fit into memory."""
+        reference = self.objective if math.isfinite(self.objective) else data.bound
+        model = self.model_class(data, reference or 1.0, cutoff)
+        self.stats["models"] += 1
+        while self.limit is None:
+            remaining = self.clock.left
+            if remaining <= 0:
+                self.limit = Limit.TIME
+                return
+            outcome = model.solve(self._options_for(model), remaining)
+            self._count(outcome)
+            if outcome.termination.reason is Reason.ERROR:
+                if math.isfinite(cutoff):
+                    # a cutoff that a plan just misses can upset a solver's tolerances
+                    self._solve(scenario, data, math.inf)
+                else:
+                    self.failure = f"{scenario.label()}: {outcome.note}"
+                    self.limit = Limit.ITERATIONS
+                return
+            infeasible = outcome.termination.reason is Reason.INFEASIBLE
+            proved = cutoff if infeasible else min(cutoff, outcome.bound * model.unit)
+            self.bounds[scenario] = max(self.bounds[scenario], proved)
+            if not self._take(model, outcome):
+                ended = outcome.termination.limit
+                if ended in (Limit.TIME, Limit.INTERRUPTED, Limit.MEMORY):
+                    self.limit = ended
+                return
+
+    def _take(self, model: Model, outcome: Outcome) -> bool:
+        """Take the incumbent's plan; whether stages of it had to be forbidden."""
+        if outcome.values is None:
+            return False
+        stages = model.stages(outcome)
+        priced = self._offer(model.plan(stages), "model")
+        assert priced is not None
+        misfits = [s for s, n, r in zip(stages, priced.need, priced.room, strict=True) if n > r]
+        for stage in misfits:
+            model.forbid_stage(stage)
+            self.stats["repairs"] += 1
+        return bool(misfits)
+
+    def _options_for(self, model: Model) -> SolveOptions:
+        """The options of one solver run: progress in seconds, a file for each model."""
+        path = self.options.write_model
+        if path is not None and self.stats["models"] > 1:
+            file = Path(path)
+            path = str(file.with_stem(f"{file.stem}-{self.stats['models']}"))
+        progress = None
+        if self.options.progress is not None:
+
+            def progress(seconds: float, objective: float | None, bound: float, note: str) -> None:
+                del seconds, objective, bound
+                self._report(note)
+
+        return replace(self.options, write_model=path, progress=progress)
+
+    def _report(self, note: str) -> None:
+        if self.options.progress is not None:
+            value = self.objective if self.best is not None else None
+            self.options.progress(self.clock.seconds, value, self.bound, note)
+
+    def _count(self, outcome: Outcome) -> None:
+        for key, value in outcome.stats.items():
+            if isinstance(value, int | float):
+                self.stats[key] = self.stats.get(key, 0) + value
+        if outcome.note:
+            self.stats["notes"].append(outcome.note)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def result(self, method: str) -> Result:
+        """The result."""
+        bound = self.bound
+        because: tuple[str, ...] = ()
+        precision = self.model_class.precision
+        limit = self.limit or (Limit.MEMORY if self.too_large else None)
+        objective = None if self.best is None else self.objective
+        closed = objective is not None and bound >= objective * (1 - precision * 1.001)
+        if self.failure:
+            ended = Termination(Reason.ERROR)
+        elif closed:
+            ended = Termination(Reason.OPTIMAL)
+        elif objective is not None:
+            ended = Termination(Reason.FEASIBLE, limit or Limit.ITERATIONS)
+        elif limit is not None:
+            ended = Termination(Reason.NO_SOLUTION, limit)
+        else:
+            from nestopt.placement.bounds.why import explain
+
+            ended, bound = Termination(Reason.INFEASIBLE), math.inf
+            because = explain(
+                self.data.workload, self.data.cluster, self.settings, self.clock.check
+            )
+        open_scenarios = {
+            s.label(): value for s, value in self.bounds.items() if value < self._cutoff()
+        }
+        return Result(
+            problem="placement",
+            instance=instance_record(self.instance),
+            method=method,
+            termination=ended,
+            objective=objective,
+            bound=bound,
+            seconds=self.clock.seconds,
+            seed=self.options.seed,
+            threads=self.options.threads,
+            solution=self._reported(),
+            witness={
+                "bound": f"{method} over {len(self.bounds)} scenarios of the {self.options.space} "
+                f"space; gaps up to {precision:g} count as closed",
+                "open": open_scenarios,
+            },
+            infeasible_because=because,
+            stats=self.stats | ({"failure": self.failure} if self.failure else {}),
+            settings={
+                "objective": self.options.objective,
+                "space": self.options.space,
+                "rel_gap": self.options.rel_gap,
+                "backend": self.options.backend,
+                **self.options.set,
+            },
+        )
+
+    def _reported(self) -> dict[str, Any] | None:
+        """The plan as JSON, with its figures in the report."""
+        if self.best is None or self.failure:
+            return None
+        plan, _ = reported(self.data.workload, self.data.cluster, self.best, self.data.costs)
+        return plan.to_json()

@@ -1,0 +1,1 @@
+"""The back-ends: PuLP's MILP solvers and OR-Tools' CP-SAT."""

@@ -1,0 +1,1 @@
+"""Matching of links and chunks on a time-expanded network that is never built."""

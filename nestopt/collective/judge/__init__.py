@@ -1,0 +1,1 @@
+"""Independent checker, simulator and verifier of witnesses; no solver's code."""

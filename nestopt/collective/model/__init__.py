@@ -1,0 +1,1 @@
+"""The data of collectives: topology, collective, schedule, instance."""

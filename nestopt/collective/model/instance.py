@@ -1,0 +1,114 @@
+"""The collective instance: what a method for collectives solves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import InputError, naming
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["LATENCY_MODELS", "SCHEMA", "CollectiveInstance"]
+
+
+SCHEMA = "nestopt.instance/1"
+LATENCY_MODELS = ("blocking", "pipelined")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveInstance:
+    """What a method for collectives solves.
+
+    Attributes
+    ----------
+    topology : Topology
+    collective : Collective
+        Its NPUs are nodes of the topology that are no switches.
+    latency : str
+        ``"blocking"``: a send occupies its link for latency + serialization and arrives then;
+        ``"pipelined"``: it occupies the link for the serialization only and arrives one latency
+        later.
+    """
+
+    topology: Topology
+    collective: Collective
+    latency: str = "blocking"
+
+    def __post_init__(self) -> None:
+        if self.latency not in LATENCY_MODELS:
+            raise InputError(
+                f"{self.latency!r}; expected 'blocking' or 'pipelined'", field="latency"
+            )
+        for index, part in enumerate(self.collective.parts):
+            last = int(part.npus[-1])
+            if last >= self.topology.num_nodes:
+                raise InputError(
+                    f"{last} is an unknown node; {self.topology.name} has "
+                    f"{self.topology.num_nodes}",
+                    field=f"parts[{index}].npus",
+                )
+            switch = part.npus[self.topology.is_switch[part.npus]]
+            if switch.size:
+                raise InputError(f"{switch[0]} is a switch", field=f"parts[{index}].npus")
+
+    @property
+    def name(self) -> str:
+        """The collective's and the topology's names."""
+        return f"{self.collective.name} on {self.topology.name}"
+
+    def occupancy_ps(self, size_bytes: int) -> NDArray[np.int64]:
+        """How long a chunk occupies each link, int64[E], picoseconds."""
+        serial = self.topology.duration_ps(size_bytes)
+        return serial + self.topology.alpha_ps if self.latency == "blocking" else serial
+
+    def transfer_ps(self, size_bytes: int) -> NDArray[np.int64]:
+        """From the start of a send to its arrival, on each link, int64[E], picoseconds."""
+        return self.topology.duration_ps(size_bytes) + self.topology.alpha_ps
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole instance as versioned JSON."""
+        return {
+            "schema": SCHEMA,
+            "problem": "collective",
+            "name": self.name,
+            "topology": self.topology.to_json(),
+            "collective": self.collective.to_json(),
+            "latency": self.latency,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], *, file: str | None = None) -> CollectiveInstance:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        InputError
+            Naming the file, the field, the value found and what was expected.
+        """
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else data
+            raise InputError(f"{found!r}; expected {SCHEMA!r}", file=file, field="schema")
+        if data.get("problem") != "collective":
+            raise InputError(
+                f"{data.get('problem')!r}; expected 'collective'", file=file, field="problem"
+            )
+        for key in ("topology", "collective"):
+            if key not in data:
+                raise InputError("is missing", file=file, field=key)
+        known = {"schema", "problem", "name", "topology", "collective", "latency"}
+        extra = sorted(set(data) - known)
+        if extra:
+            raise InputError(
+                "is unknown; expected name, topology, collective, latency",
+                file=file,
+                field=extra[0],
+            )
+        topology = Topology.from_json(data["topology"], file=file)
+        collective = Collective.from_json(data["collective"], file=file)
+        with naming(file):
+            return cls(topology, collective, data.get("latency", "blocking"))

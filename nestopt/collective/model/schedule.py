@@ -1,0 +1,169 @@
+"""A schedule of sends: which chunk crosses which link, from when.
+
+A send of a reduction either moves a partial sum (phase `REDUCE`: everything that its source has
+gathered so far and has not yet passed on) or copies the finished sum (phase `COPY`). Every other
+send is a copy.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nestopt.core.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["COPY", "REDUCE", "SCHEMA", "Schedule"]
+
+SCHEMA = "nestopt.schedule/1"
+COPY, REDUCE = 0, 1
+READABLE_SENDS = 20_000
+_COLUMNS = {"chunk": "<i4", "link": "<i4", "start_ps": "<i8", "phase": "|u1"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """Sends in order of their start (then of link, then of chunk).
+
+    Attributes
+    ----------
+    chunk : int32[S]
+    link : int32[S]
+    start_ps : int64[S]
+        Picoseconds from the start of the collective.
+    makespan_ps : int
+        When the last chunk has arrived.
+    phase : uint8[S]
+        `COPY` or `REDUCE`.
+    """
+
+    chunk: NDArray[np.int32]
+    link: NDArray[np.int32]
+    start_ps: NDArray[np.int64]
+    makespan_ps: int
+    phase: NDArray[np.uint8]
+
+    @classmethod
+    def of(
+        cls,
+        chunk: Any,
+        link: Any,
+        start_ps: Any,
+        makespan_ps: int,
+        phase: Any = None,
+    ) -> Schedule:
+        """A schedule from sends in any order; `phase` is `COPY` where it is not given."""
+        columns: list[NDArray[Any]] = [
+            np.asarray(chunk, dtype=np.int32),
+            np.asarray(link, dtype=np.int32),
+            np.asarray(start_ps, dtype=np.int64),
+            np.zeros(len(chunk), np.uint8) if phase is None else np.asarray(phase, dtype=np.uint8),
+        ]
+        if len({column.shape for column in columns}) != 1 or columns[0].ndim != 1:
+            shapes = [column.shape for column in columns]
+            raise InputError(f"columns of different lengths: {shapes}", field="schedule")
+        if not _is_sorted(columns[2], columns[1], columns[0]):
+            order = np.lexsort((columns[0], columns[1], columns[2]))
+            columns = [column[order] for column in columns]
+        for column in columns:
+            column.setflags(write=False)
+        return cls(columns[0], columns[1], columns[2], int(makespan_ps), columns[3])
+
+    @property
+    def num_sends(self) -> int:
+        """Number of sends."""
+        return len(self.chunk)
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned JSON object: columns of numbers, or packed text beyond 20,000 sends.
+
+        Packed columns are zlib-compressed little-endian bytes in base64; a column that is all zero
+        is left out.
+        """
+        columns: dict[str, Any] = {}
+        packed = self.num_sends > READABLE_SENDS
+        for name, dtype in _COLUMNS.items():
+            values = getattr(self, name)
+            if name == "phase" and not values.any():
+                continue
+            if packed:
+                # differences of sorted starts, and links that repeat, compress far better
+                raw = np.diff(values, prepend=0) if name == "start_ps" else values
+                data = zlib.compress(np.ascontiguousarray(raw, dtype=dtype).tobytes(), 1)
+                columns[name] = base64.b64encode(data).decode("ascii")
+            else:
+                columns[name] = values.tolist()
+        return {
+            "schema": SCHEMA,
+            "makespan_ps": self.makespan_ps,
+            "num_sends": self.num_sends,
+            "encoding": "packed" if packed else "plain",
+            "sends": columns,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], *, file: str | None = None) -> Schedule:
+        """Inverse of `to_json`.
+
+        Raises
+        ------
+        InputError
+            Naming the file, the field and what is wrong with it.
+        """
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else data
+            raise InputError(f"{found!r}; expected {SCHEMA!r}", file=file, field="schema")
+        try:
+            makespan, sends, count = data["makespan_ps"], data["sends"], int(data["num_sends"])
+            packed = data["encoding"] == "packed"
+            columns: dict[str, NDArray[Any]] = {}
+            for name, dtype in _COLUMNS.items():
+                if name == "phase" and name not in sends:
+                    columns[name] = np.zeros(count, dtype=np.uint8)
+                elif packed:
+                    raw = zlib.decompress(base64.b64decode(sends[name], validate=True))
+                    columns[name] = np.frombuffer(raw, dtype=dtype)
+                    if name == "start_ps":
+                        columns[name] = np.cumsum(columns[name], dtype=np.int64)
+                else:
+                    columns[name] = _whole(sends[name], name, np.iinfo(dtype))
+                if len(columns[name]) != count:
+                    message = f"{len(columns[name])} values for {count} sends"
+                    raise InputError(message, file=file, field=f"sends.{name}")
+            if isinstance(makespan, bool) or not isinstance(makespan, int):
+                raise InputError(
+                    f"{makespan!r} is not a whole number", file=file, field="makespan_ps"
+                )
+        except KeyError as error:
+            raise InputError("is missing", file=file, field=str(error.args[0])) from error
+        except InputError:
+            raise
+        except (ValueError, TypeError, zlib.error) as error:
+            raise InputError(f"damaged: {error}", file=file, field="sends") from error
+        return cls.of(
+            columns["chunk"], columns["link"], columns["start_ps"], makespan, columns["phase"]
+        )
+
+
+def _is_sorted(*keys: NDArray[Any]) -> bool:
+    """Whether rows are in lexicographic order of `keys`, the first the most significant."""
+    in_order = np.ones(max(len(keys[0]) - 1, 0), dtype=np.bool_)
+    for key in reversed(keys):
+        before, after = key[:-1], key[1:]
+        in_order = (before < after) | ((before == after) & in_order)
+    return bool(in_order.all())
+
+
+def _whole(values: Any, name: str, limits: Any) -> NDArray[np.int64]:
+    for index, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(f"{value!r} is not a whole number", field=f"sends.{name}[{index}]")
+        if not limits.min <= value <= limits.max:
+            raise InputError(f"{value} is out of range", field=f"sends.{name}[{index}]")
+    return np.array(values, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Schedules for people: text and pictures."""

@@ -1,0 +1,1 @@
+"""What both problems stand on: errors, units, files, results, options, methods by name."""

@@ -1,0 +1,142 @@
+"""Reading and writing of JSON: canonical hashes, atomic writes, errors that name the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nestopt.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+__all__ = [
+    "canonical_json", "names_file", "read_json", "sha256_of", "validate_model", "write_json",
+    "write_text",
+]  # fmt: skip
+
+
+def canonical_json(data: Any) -> str:
+    """The one text of a JSON value: sorted keys, no blanks, shortest floats, no NaN."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def sha256_of(data: Any) -> str:
+    """Hex digest of the canonical JSON of `data`."""
+    return hashlib.sha256(canonical_json(data).encode()).hexdigest()
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that a file may hold")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice!r} stands twice in one object")
+    return found
+
+
+def names_file(value: str) -> bool:
+    """Whether what stands for an object is a file's path rather than a name of the library."""
+    return value.endswith(".json") or Path(value).is_file()
+
+
+def read_json(path: str | Path) -> Any:
+    """The JSON value in a file.
+
+    Raises
+    ------
+    InputError
+        If the file is missing or unreadable, or is not JSON (with line and column), or holds NaN,
+        an infinity or a key twice in one object.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"cannot be read: {reason}", file=str(path)) from error
+    try:
+        return json.loads(
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_no_duplicates,
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})", file=str(path)
+        ) from error
+    except ValueError as error:
+        raise InputError(str(error), file=str(path)) from error
+    except RecursionError as error:
+        raise InputError("nested too deeply", file=str(path)) from error
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file whole or not at all: to a temporary file beside it, then rename."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | Path, data: Any, *, indent: int | None = 1) -> None:
+    """Write `data` as JSON, atomically; NaN and infinities are refused."""
+    write_text(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
+
+
+def validate_model(model: type[Model], data: Any, *, file: str | None = None) -> Model:
+    """`data` as a pydantic model, its first error as one `InputError` with file, field and value.
+
+    Raises
+    ------
+    InputError
+        Naming the file, the field, the value found and what was expected.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        first = details[0]
+        field = ""
+        for part in first["loc"]:
+            field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else str(part)
+        shown = repr(first.get("input"))
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        message = f"{first['msg'].removeprefix('Value error, ')} (got {shown})"
+        if len(details) > 1:
+            message += f"; and {len(details) - 1} more"
+        raise InputError(message, file=file, field=field or None) from error

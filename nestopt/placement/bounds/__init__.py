@@ -1,0 +1,1 @@
+"""Lower bounds for all plans, and why nothing fits."""

@@ -1,0 +1,100 @@
+"""Lower bounds for the general space at any size, each with what it relaxes.
+
+``relaxed`` is the exact optimum of a position-free relaxation: stages keep their operators,
+configurations, memory and devices (as a number), but every group and boundary is laid out as well
+as the cluster's tree allows at all. ``compute`` only asks that all arithmetic be done.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from nestopt.placement.dp.cases import all_cases
+from nestopt.placement.dp.solve import new_search
+from nestopt.placement.model.clock import Clock, SearchStopped
+from nestopt.placement.model.space import SpaceSettings
+
+if TYPE_CHECKING:
+    from nestopt.core.options import SolveOptions
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.workload import Workload
+
+__all__ = ["bounds", "compute_bound", "relaxed_bound"]
+
+
+def bounds(instance: PlacementInstance, options: SolveOptions) -> list[dict[str, Any]]:
+    """All bounds, the best first; each ``{"name", "value", "witness"}``, in seconds."""
+    settings = SpaceSettings.parse(options.set)
+    found = [
+        relaxed_bound(instance.workload, instance.cluster, settings, options),
+        compute_bound(instance.workload, instance.cluster, options.objective),
+    ]
+    return sorted(found, key=lambda row: -row["value"])
+
+
+def compute_bound(workload: Workload, cluster: Cluster, objective: str) -> dict[str, Any]:
+    """Every device busy all the time at its best speed, nothing else.
+
+    A stage is as slow as its slowest device, so in ``m t_q`` seconds no device does more than its
+    speed allows; all work of an iteration, forward and twice that backward, is done in at most
+    ``m max t_q`` seconds. Operators with measured times are left out.
+    """
+    work = sum(o.flops + o.flops_attn for o in workload.operators if not o.time_fwd)
+    total = 3.0 * work * workload.global_batch
+    speed = sum(
+        cluster.types[int(cluster.type_of[i])].peak
+        * cluster.types[int(cluster.type_of[i])].efficiency
+        for i in cluster.alive
+    )
+    if objective == "bottleneck":
+        # One micro-batch of one sample is the least that a stage does.
+        total /= workload.global_batch
+    value = total / speed if speed else math.inf
+    return {
+        "name": "compute",
+        "value": value,
+        "witness": {
+            "relaxes": "communication, memory, pipeline bubbles and whole layers",
+            "flops": total,
+            "speed": speed,
+            "arithmetic": f"{total:.6g} FLOP / {speed:.6g} FLOP/s = {value:.6g} s",
+        },
+    }
+
+
+def relaxed_bound(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, options: SolveOptions
+) -> dict[str, Any]:
+    """The optimum of the position-free relaxation (or less, at a time limit)."""
+    clock = Clock(options.time_limit)
+    value, pipeline, complete = math.inf, None, True
+    if len(cluster.alive):
+        alive = len(cluster.alive)
+        floor = -math.inf
+        try:
+            search = new_search(workload, cluster, settings, options.objective, clock.check)
+            for case in all_cases(search):
+                floor = case.bound(alive // case.batch.replicas)
+                if floor >= value:
+                    break
+                least, plan = search.run_relaxed(case.grids, case.modes, case.batch, value)
+                if plan is not None:
+                    value, pipeline = least, plan
+        except SearchStopped:
+            value, complete = min(value, floor), False
+    witness: dict[str, Any] = {
+        "relaxes": "places: every group and boundary at its best layout, on the best device type; "
+        "devices are only counted",
+        "complete": complete,
+    }
+    if pipeline is not None and complete:
+        witness |= {
+            "replicas": pipeline.replicas,
+            "microbatch": pipeline.microbatch,
+            "stages": [
+                {"operators": len(s.operators), "config": s.config.label()} for s in pipeline.stages
+            ],
+        }
+    return {"name": "relaxed", "value": value, "witness": witness}

@@ -1,0 +1,257 @@
+"""Why nothing fits: the named constraints behind an infeasible placement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nestopt.core.units import format_bytes, parse_bytes
+from nestopt.placement.model.clock import SearchStopped
+from nestopt.placement.pricing.cost import Blocks, StageCosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.workload import Workload
+
+__all__ = ["explain"]
+
+_PLENTY = 1e30
+
+
+def explain(
+    workload: Workload,
+    cluster: Cluster,
+    settings: SpaceSettings,
+    stop: Callable[[], None] = lambda: None,
+) -> tuple[str, ...]:
+    """The constraints that no plan of the space satisfies, in words.
+
+    Names the operator that needs most, the largest device, and the least memory that would do,
+    where memory binds; else the divisibility or the devices that bind. Says so where it was stopped
+    before it could tell.
+
+    Parameters
+    ----------
+    stop : callable
+        Called often; raises `SearchStopped` when a limit is reached.
+    """
+    try:
+        return _reasons(workload, cluster, settings, stop)
+    except (SearchStopped, KeyboardInterrupt):
+        return (
+            "space: the search was exhausted without a plan, but ended before it could name the "
+            "constraint that binds",
+        )
+
+
+def _reasons(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
+) -> tuple[str, ...]:
+    alive = cluster.alive
+    if not len(alive):
+        return (f"devices: all {cluster.num_devices} devices have failed",)
+    batches = settings.batches(workload, len(alive))
+    if not batches:
+        return (
+            f"divisibility: no offered number of replicas and micro-batch size divides the global "
+            f"batch {workload.global_batch} on {len(alive)} devices",
+        )
+    costs = StageCosts(workload)
+    split = _not_splittable(workload, costs, settings, len(alive))
+    if split:
+        return split
+    types = sorted({int(i) for i in cluster.type_of[alive]})
+    largest = max((cluster.types[i] for i in types), key=lambda t: t.usable)
+    device = int(alive[np.flatnonzero(cluster.type_of[alive] == cluster.types.index(largest))[0]])
+    need = _least_needs(workload, costs, settings, len(alive), stop)
+    worst = int(np.argmax(need))
+    name = _first_of_kind(workload, costs, worst)
+    if math.isinf(need[worst]):
+        fourd = settings.decomposition == "4d"
+        parts = "the expert degree times Gz" if fourd else "the expert degree"
+        return (
+            f"divisibility: operator {name!r} has no offered replicas, micro-batch and degrees "
+            f"that go together: replicas x degrees within {len(alive)} devices, {parts} "
+            "a divisor of the micro-batch",
+        )
+    usable = max(0.0, largest.usable)
+    has = f"the largest, device {device} ({largest.name}), has {format_bytes(usable)} usable"
+    fits = _fits(workload, cluster, settings, stop)
+    if not fits(_PLENTY):
+        return (_never_fits(workload, settings, len(alive)),)
+    if need[worst] <= usable and fits(usable):
+        return (
+            "places: a pipeline would fit if devices were only counted, but none does on the "
+            f"devices that the space offers each stage; {has}",
+        )
+    least = _rounded_up(_least_memory(fits, max(usable, float(need[worst]))))
+    if need[worst] > usable:
+        return (
+            f"memory: operator {name!r} alone needs at least {format_bytes(float(need[worst]))} on "
+            f"each of its devices, whatever its configuration; {has}, and at least {least} would "
+            f"be needed for all {workload.num_operators} operators on {len(alive)} devices",
+        )
+    return (
+        f"memory: each operator fits alone, but no pipeline holds all {workload.num_operators} "
+        f"operators on {len(alive)} devices; {has}, and at least {least} would be needed; "
+        f"operator {name!r} needs most, {format_bytes(float(need[worst]))} alone",
+    )
+
+
+def _never_fits(workload: Workload, settings: SpaceSettings, devices: int) -> str:
+    if settings.schedule == "interleaved":
+        return (
+            f"divisibility: no pipeline on {devices} devices has a number of stages that divides "
+            f"its micro-batches and, in every stage, the operators of each repeated kind in "
+            f"multiples of {settings.chunks} chunks"
+        )
+    what = "one configuration for all stages gives" if settings.uniform else "degrees give"
+    return (
+        f"divisibility: whatever the memory, no offered replicas, micro-batch and {what} a "
+        f"pipeline of all {workload.num_operators} operators on {devices} devices"
+    )
+
+
+def _first_of_kind(workload: Workload, costs: StageCosts, kind: int) -> str:
+    return workload.operators[int(np.flatnonzero(costs.kind_of == kind)[0])].name
+
+
+def _not_splittable(
+    workload: Workload, costs: StageCosts, settings: SpaceSettings, devices: int
+) -> tuple[str, ...]:
+    grids = settings.grids(workload, devices)
+    experts = costs.expert_kinds()
+    for kind in range(len(costs.kinds)):
+        offered = [g for g in grids if costs.allowed(g)[kind] and (g.e == 1 or experts[kind])]
+        if not offered:
+            name, operator = _first_of_kind(workload, costs, kind), costs.kinds[kind]
+            must = f"tensor must divide {list(operator.tensor_divides)}"
+            if settings.decomposition == "4d":
+                must = (
+                    f"Gy must divide {list(operator.tensor_divides)}, Gx {list(operator.x_divides)}"
+                )
+            return (
+                f"divisibility: no offered tensor, context and expert degree divides operator "
+                f"{name!r} ({must}) on {devices} devices",
+            )
+    return ()
+
+
+def _least_needs(
+    workload: Workload,
+    costs: StageCosts,
+    settings: SpaceSettings,
+    devices: int,
+    stop: Callable[[], None],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Bytes a device needs at least for one operator of each kind, alone, cuts left out."""
+    kinds = len(costs.kinds)
+    zero = np.zeros(kinds)
+    alone = Blocks(np.eye(kinds, dtype=np.int64), zero, zero, zero)
+    least = np.full(kinds, math.inf)
+    for grid in settings.grids(workload, devices):
+        modes = costs.modes(
+            grid, settings.zero, settings.recompute, settings.sequence, settings.overlap
+        )
+        allowed = costs.allowed(grid)
+        for d, b in settings.batches(workload, devices // grid.width):
+            stop()
+            if b % grid.sample_parts:
+                continue
+            memory = costs.memory(alone, grid, modes, b, d)
+            need = (memory.fixed + memory.stored).min(axis=1)
+            least = np.where(allowed, np.minimum(least, need), least)
+    return least
+
+
+def _fits(
+    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
+) -> Callable[[float], bool]:
+    """Whether the position-free relaxation finds a pipeline when the largest device has `usable`.
+
+    All devices are scaled alike.
+    """
+    from nestopt.placement.dp.cases import all_cases
+    from nestopt.placement.dp.solve import new_search
+
+    types = [cluster.types[i] for i in sorted(set(cluster.type_of[cluster.alive].tolist()))]
+    most = max(t.usable for t in types)
+    lean = _leanest(workload, settings, len(cluster.alive))
+
+    def fits(usable: float) -> bool:
+        scaled = [
+            replace(t, memory=usable * (max(0.0, t.usable / most) if most > 0 else 1), reserve=0.0)
+            for t in cluster.types
+        ]
+        search = new_search(workload, cluster.with_types(scaled), lean, "bottleneck", stop)
+        cases = all_cases(search)
+        # A beam finds a loose pipeline at once; only without one is an exact search needed.
+        return any(
+            search.run_relaxed(c.grids, c.modes, c.batch, math.inf, beam)[1] is not None
+            for beam in (2, 0)
+            for c in cases
+        )
+
+    return fits
+
+
+def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> SpaceSettings:
+    """A smaller space in which something fits if anything fits in the whole.
+
+    A higher ZeRO stage up to 2 only divides more, selective recomputation stores what it holds for
+    one micro-batch less, sequence parallelism divides, overlap takes no memory, and a smaller
+    micro-batch leaves at most as many samples in flight. Interleaving ties the micro-batch to the
+    stages.
+    """
+    zero = {max((z for z in settings.zero if z < 3), default=3), max(settings.zero)}
+    recompute = tuple(
+        r for r in settings.recompute if r != "none" or "selective" not in settings.recompute
+    )
+    microbatch = settings.microbatch
+    if settings.schedule != "interleaved":
+        multiples = {1}
+        for parts in {g.sample_parts for g in settings.grids(workload, devices)}:
+            multiples |= {math.lcm(parts, x) for x in multiples}
+        pairs = settings.batches(workload, devices)
+        least = {
+            min(b for r, b in pairs if r == d and b % x == 0)
+            for d in {r for r, _ in pairs}
+            for x in multiples
+            if any(r == d and b % x == 0 for r, b in pairs)
+        }
+        microbatch = tuple(sorted(least))
+    return replace(
+        settings,
+        zero=tuple(sorted(zero)),
+        recompute=recompute,
+        sequence=(max(settings.sequence),),
+        overlap=settings.overlap[:1],
+        microbatch=microbatch,
+    )
+
+
+def _least_memory(fits: Callable[[float], bool], enough: float) -> float:
+    """Least usable bytes with which something fits, to a part in 2000; `enough` is a first try."""
+    low = high = max(1.0, enough)
+    while not fits(high):
+        low, high = high, 2 * high
+    if low == high:
+        return high
+    while high / low > 1.0005:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def _rounded_up(least: float) -> str:
+    """Bytes in four digits that are not fewer than `least`."""
+    shown = least
+    while parse_bytes(format_bytes(shown)) < least:
+        shown *= 1.0002
+    return format_bytes(shown)

@@ -1,0 +1,1 @@
+"""Independent checker and event simulator; no solver's code."""

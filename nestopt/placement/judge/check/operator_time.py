@@ -1,0 +1,224 @@
+"""Seconds of one operator in a stage: compute, communication and what overlap hides.
+
+``MODEL.md``, section 5, up to the boundaries. What an operator takes is split into a forward and a
+backward part, which the page adds up:
+
+* forward: ``fwd``, the forward reduces R and the gather of the weights G (with overlap what of it
+  the forward pass does not hide), one context all-gather, two expert all-to-alls, one ZeRO 3
+  gather;
+* backward: everything else, so ``bwd + extra``, the recomputed forward reduces, the backward
+  reduces R', the second gather G and the reduce-scatter G' (with overlap what is left of the
+  three).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nestopt.placement.judge.check.network import Family
+    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.plan import StageConfig
+    from nestopt.placement.model.workload import Operator, Workload
+
+__all__ = ["Families", "OperatorTime", "Split", "operator_time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a configuration splits a micro-batch and the operators.
+
+    Attributes
+    ----------
+    x, y, z, c, e : int
+        The degrees.
+    b : int
+        Samples of a micro-batch.
+    u : float
+        Samples that one device works on, were each a whole sequence: b/(c e z).
+    h : int
+        Parts of what lies outside the tensor-parallel region.
+    """
+
+    x: int
+    y: int
+    z: int
+    c: int
+    e: int
+    b: int
+    u: float
+    h: int
+
+    @classmethod
+    def of(cls, config: StageConfig, b: int) -> Split:
+        """The split of a configuration and a micro-batch."""
+        x, y, z = config.tensor
+        c, e = config.context, config.expert
+        h = x * (y if config.sequence_parallel else 1)
+        return cls(x, y, z, c, e, b, b / (c * e * z), h)
+
+    @property
+    def t(self) -> int:
+        """Tensor degree."""
+        return self.x * self.y * self.z
+
+    def gathered(self, o: Operator) -> float:
+        """W: an operator's parameters on a device once gathered over Z."""
+        return o.params / (self.x * self.y) + o.params_expert / (self.x * self.y * self.e)
+
+
+@dataclass(frozen=True, slots=True)
+class Families:
+    """What the collectives of a stage's groups cost, along each axis and for synchronisation."""
+
+    x: Family
+    y: Family
+    z: Family
+    context: Family
+    expert: Family
+    dense_sync: Family
+    expert_sync: Family
+
+
+class OperatorTime(NamedTuple):
+    """Seconds of one operator and one micro-batch."""
+
+    forward: float
+    backward: float
+
+
+def operator_time(
+    workload: Workload,
+    config: StageConfig,
+    split: Split,
+    families: Families,
+    types: Sequence[DeviceType],
+    o: Operator,
+) -> OperatorTime:
+    """The time of an operator of a stage, by the slowest of the types present."""
+    reduces = _reduces(workload, config, split, families, o)
+    slowest = max(
+        (
+            _with_exposed(config, _compute(workload, config, split, o, kind), reduces)
+            for kind in types
+        ),
+        key=sum,
+    )
+    always = _always_exposed(workload, config, split, families, o)
+    return OperatorTime(slowest.forward + always.forward, slowest.backward + always.backward)
+
+
+class _Compute(NamedTuple):
+    """Seconds of compute: the products with weights, the passes, what recompute adds."""
+
+    gemm: float
+    forward: float
+    backward: float
+    extra: float
+
+
+def _compute(
+    workload: Workload, config: StageConfig, split: Split, o: Operator, kind: DeviceType
+) -> _Compute:
+    def product(flops: float) -> float:
+        return (flops + kind.half_flops) / (kind.peak * kind.efficiency) if flops else 0.0
+
+    x, y, u, rate = split.x, split.y, split.u, kind.memory_bandwidth
+    if kind.name in o.time_fwd:
+        share = split.b / (split.t * split.c * split.e)
+        attention = 0.0
+        forward, backward = o.time_fwd[kind.name] * share, o.time_bwd[kind.name] * share
+        gemm = backward / 2
+    else:
+        weights = workload.bytes_weight * split.gathered(o)
+        gemm = max(product(o.flops * u / (x * y)), weights / rate) if o.flops else 0.0
+        attention = product(o.flops_attn * u / y) + o.bytes_attn * u / y / rate
+        forward = gemm + attention + u * (o.bytes_full / split.h + o.bytes_shard / y) / rate
+        backward = 2 * forward
+    extra = {"none": 0.0, "selective": attention, "full": forward}[config.recompute]
+    return _Compute(gemm, forward, backward, extra)
+
+
+class _Reduces(NamedTuple):
+    """Seconds of the collectives over X, Y and Z.
+
+    Attributes
+    ----------
+    forward, backward : float
+        Reduces of outputs (R) and of input gradients (R').
+    gather, scatter : float
+        One all-gather of the weights (G) and the reduce-scatter of their gradients (G').
+    """
+
+    forward: float
+    backward: float
+    gather: float
+    scatter: float
+
+
+def _reduces(
+    workload: Workload, config: StageConfig, split: Split, families: Families, o: Operator
+) -> _Reduces:
+    size = o.tp_bytes * split.u / split.x
+    over_y = families.y.reduce(size)
+    if config.sequence_parallel:
+        over_y = 2 * families.y.gather(size)
+
+    def over_x(sizes: Sequence[float]) -> float:
+        return sum(families.x.reduce(size * split.u / split.y) for size in sizes)
+
+    weights = split.gathered(o)
+    return _Reduces(
+        o.tp_fwd * over_y + over_x(o.x_fwd),
+        o.tp_bwd * over_y + over_x(o.x_bwd),
+        families.z.gather(workload.bytes_weight * weights),
+        families.z.gather(workload.bytes_gradient * weights),
+    )
+
+
+def _with_exposed(config: StageConfig, compute: _Compute, reduces: _Reduces) -> OperatorTime:
+    """The two passes with what is exposed of X, Y and Z."""
+    back = compute.backward + compute.extra
+    again = reduces.forward if config.recompute == "full" else 0.0
+    gather, scatter = reduces.gather, reduces.scatter
+    if not config.overlap:
+        return OperatorTime(
+            compute.forward + reduces.forward + gather,
+            back + again + reduces.backward + gather + scatter,
+        )
+    hidden = reduces.backward / 2 if config.sequence_parallel else reduces.backward
+    left = max(0.0, hidden - compute.gemm, gather + scatter + hidden - back)
+    return OperatorTime(
+        compute.forward + reduces.forward + max(0.0, gather - compute.forward),
+        back + again + (reduces.backward - hidden) + left,
+    )
+
+
+def _always_exposed(
+    workload: Workload, config: StageConfig, split: Split, families: Families, o: Operator
+) -> OperatorTime:
+    """Context, expert and ZeRO traffic."""
+    again = 1 if config.recompute == "full" else 0
+    once = families.context.gather(o.cp_bytes * split.b / (split.e * split.z * split.y))
+    forward, backward = once, (2 + again) * once
+
+    once = families.expert.exchange(o.ep_bytes * split.u / split.h)
+    forward += 2 * once
+    backward += (2 + 2 * again) * once
+
+    def over_sync(size: float) -> float:
+        dense, experts = o.params / split.t, o.params_expert / (split.t * split.e)
+        return families.dense_sync.gather(size * dense) + families.expert_sync.gather(
+            size * experts
+        )
+
+    if config.zero >= 2:
+        backward += over_sync(workload.bytes_gradient)
+    if config.zero == 3:
+        once = over_sync(workload.bytes_weight)
+        forward += once
+        backward += once
+    return OperatorTime(forward, backward)

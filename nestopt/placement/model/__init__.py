@@ -1,0 +1,1 @@
+"""The data of placement: cluster, workload, plan, space of plans, instance."""

@@ -1,0 +1,189 @@
+"""Plans: stages with their operators, configurations and devices (``MODEL.md``, section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "in_flight"]
+
+PLAN_SCHEMA = "nestopt.plan/1"
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StageConfig:
+    """How a stage is split over the devices of one replica.
+
+    Attributes
+    ----------
+    tensor : (int, int, int)
+        (Gx, Gy, Gz), AxoNN's decomposition; Megatron's one-dimensional tensor parallelism of degree
+        t is (1, t, 1).
+    context, expert : int
+    sequence_parallel : bool
+    zero : int
+        ZeRO stage 0 to 3.
+    recompute : str
+        ``none``, ``selective`` or ``full``.
+    overlap : bool
+        Whether the decomposition's communication runs behind computation where it can.
+    """
+
+    tensor: tuple[int, int, int] = (1, 1, 1)
+    context: int = 1
+    expert: int = 1
+    sequence_parallel: bool = False
+    zero: int = 0
+    recompute: str = "none"
+    overlap: bool = False
+
+    @property
+    def t(self) -> int:
+        """Tensor-parallel degree, Gx Gy Gz."""
+        return self.tensor[0] * self.tensor[1] * self.tensor[2]
+
+    @property
+    def width(self) -> int:
+        """Devices of one replica."""
+        return self.t * self.context * self.expert
+
+    def to_json(self) -> dict[str, Any]:
+        """The configuration as JSON."""
+        return {
+            "tensor": list(self.tensor),
+            "context": self.context,
+            "expert": self.expert,
+            "sequence_parallel": self.sequence_parallel,
+            "zero": self.zero,
+            "recompute": self.recompute,
+            "overlap": self.overlap,
+        }
+
+    def label(self) -> str:
+        """A short name: ``t8 sp z1 selective``, or ``t2x4x1 ov z1`` for Gx = 2 and Gy = 4."""
+        x, y, z = self.tensor
+        parts = [f"t{y}" if x == z == 1 else f"t{x}x{y}x{z}"]
+        if self.context > 1:
+            parts.append(f"c{self.context}")
+        if self.expert > 1:
+            parts.append(f"e{self.expert}")
+        if self.sequence_parallel:
+            parts.append("sp")
+        if self.overlap:
+            parts.append("ov")
+        parts.append(f"z{self.zero}")
+        if self.recompute != "none":
+            parts.append(self.recompute)
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A pipeline stage: operators (ascending), configuration, devices (d, w)."""
+
+    operators: tuple[int, ...]
+    config: StageConfig
+    devices: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A whole plan; `report` holds a solver's figures for people and is never trusted."""
+
+    stages: tuple[Stage, ...]
+    replicas: int
+    microbatch: int
+    schedule: str = "1f1b"
+    chunks: int = 1
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON (schema ``nestopt.plan/1``)."""
+        return {
+            "schema": PLAN_SCHEMA,
+            "replicas": self.replicas,
+            "microbatch": self.microbatch,
+            "schedule": self.schedule,
+            "chunks": self.chunks,
+            "stages": [
+                {
+                    "operators": list(s.operators),
+                    "config": s.config.to_json(),
+                    "devices": s.devices.tolist(),
+                }
+                for s in self.stages
+            ],
+            "report": self.report,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, *, file: str | None = None) -> Plan:
+        """A plan from its JSON form (shape and types only; the checker judges it)."""
+        from nestopt.core.errors import InputError
+        from nestopt.core.io import validate_model
+        from nestopt.placement.model.files import PlanFile
+
+        model = validate_model(PlanFile, data, file=file)
+        stages = []
+        for index, entry in enumerate(model.stages):
+            if len({len(row) for row in entry.devices}) != 1:
+                raise InputError(
+                    "every replica needs the same number of devices",
+                    file=file,
+                    field=f"stages[{index}].devices",
+                )
+            config = entry.config
+            stages.append(
+                Stage(
+                    tuple(entry.operators),
+                    StageConfig(
+                        config.tensor,
+                        config.context,
+                        config.expert,
+                        config.sequence_parallel,
+                        config.zero,
+                        config.recompute,
+                        config.overlap,
+                    ),
+                    np.array(entry.devices, dtype=np.int64),
+                )
+            )
+        return cls(
+            tuple(stages),
+            model.replicas,
+            model.microbatch,
+            model.schedule,
+            model.chunks,
+            dict(model.report),
+        )
+
+
+def in_flight(
+    schedule: str, microbatches: int, stages_left: int, stages: int, chunks: int
+) -> float:
+    """Micro-batches whose activations a stage holds at once.
+
+    Parameters
+    ----------
+    schedule : str
+        ``1f1b``, ``gpipe`` or ``interleaved``.
+    microbatches : int
+        m, per replica and iteration.
+    stages_left : int
+        Stages from this one to the last, itself included (s - q).
+    stages : int
+        All stages (only interleaving needs it).
+    chunks : int
+        Chunks a stage (v).
+    """
+    if schedule == "gpipe":
+        return microbatches
+    if schedule == "interleaved":
+        return min(microbatches, (2 * (stages_left - 1) + (chunks - 1) * stages + 1) / chunks)
+    return min(microbatches, stages_left)

@@ -1,0 +1,1 @@
+"""The partitioning literature's models: max-load and Piper."""

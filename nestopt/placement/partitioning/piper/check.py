@@ -1,0 +1,135 @@
+"""Independent checker of plans for Piper's problem; shares no code with the planners."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from nestopt.core.errors import CheckError
+from nestopt.placement.judge.check.claims import EXACT, check_objective, instance_data, is_solved
+
+if TYPE_CHECKING:
+    from nestopt.core.result import Result
+
+__all__ = ["check"]
+
+
+def check(result: Result) -> list[str]:
+    """Verify a result for Piper's problem.
+
+    Returns
+    -------
+    list of str
+        One line for each thing verified.
+
+    Raises
+    ------
+    CheckError
+        At the first thing that is wrong, with what and where.
+    """
+    data = instance_data(result, "nestopt.piper/1")
+    lines = ["the instance has the stated hash"]
+    if not is_solved(result):
+        return [*lines, "no solution is claimed"]
+    assert result.solution is not None
+    try:
+        stages = result.solution["stages"]
+        lines += _check_layers(data, stages)
+        lines += _check_degrees(data, result.solution)
+        lines += _check_memory(data, stages)
+        times = _check_times(data, stages)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise CheckError(f"solution: missing or malformed: {error!r}") from error
+    lines.append("the stages' times are as stated")
+    return lines + check_objective(result, max(times), "the slowest stage's time")
+
+
+def _check_layers(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[str]:
+    """Each layer in one stage, with a variant that exists; edges lead to no earlier stage."""
+    layers = {layer["id"]: layer for layer in data["layers"]}
+    where: dict[int, int] = {}
+    for s, stage in enumerate(stages):
+        if not stage["variants"]:
+            raise CheckError(f"solution.stages[{s}]: empty")
+        for text, k in stage["variants"].items():
+            i = int(text)
+            if i not in layers:
+                raise CheckError(f"solution.stages[{s}]: layer {i} is not in the instance")
+            if i in where:
+                raise CheckError(f"layer {i} lies in the stages {where[i]} and {s}")
+            known = layers[i]["variants"].get(str(stage["tensor"]), [])
+            if not 0 <= k < len(known):
+                raise CheckError(
+                    f"layer {i} has no variant {k} at the tensor degree {stage['tensor']}"
+                )
+            where[i] = s
+    missing = sorted(layers.keys() - where.keys())
+    if missing:
+        raise CheckError(f"layer {missing[0]} lies in no stage ({len(missing)} missing)")
+    for u, v, _ in data["edges"]:
+        if where[u] > where[v]:
+            raise CheckError(f"edge {u} -> {v} leads from stage {where[u]} back to {where[v]}")
+    return [f"each of the {len(where)} layers lies in one of {len(stages)} stages, in order"]
+
+
+def _check_degrees(data: dict[str, Any], solution: dict[str, Any]) -> list[str]:
+    """Data degrees divide the batch and sum to no more than it; the devices suffice."""
+    batch = data["micro_batches"]
+    degrees = [stage["data"] for stage in solution["stages"]]
+    for s, d in enumerate(degrees):
+        if d < 1 or batch % d:
+            raise CheckError(f"stage {s}: degree {d} does not divide {batch} micro-batches")
+    if sum(degrees) > batch:
+        raise CheckError(f"the data degrees sum to {sum(degrees)}, over {batch} micro-batches")
+    used = sum(stage["data"] * stage["tensor"] for stage in solution["stages"])
+    if used != solution["devices"]:
+        raise CheckError(f"the stages take {used} devices, not {solution['devices']}")
+    if used > data["devices"]:
+        raise CheckError(f"the stages take {used} devices, of which there are {data['devices']}")
+    return [f"{used} of {data['devices']} devices are used, and the degrees divide the batch"]
+
+
+def _check_memory(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[str]:
+    """Memory is as stated and within the limit."""
+    layers = {str(layer["id"]): layer for layer in data["layers"]}
+    for s, stage in enumerate(stages):
+        total = sum(other["data"] for other in stages[s:])
+        in_flight = math.ceil(total / stage["data"])
+        used = 0.0
+        for i, k in stage["variants"].items():
+            variant = layers[i]["variants"][str(stage["tensor"])][k]
+            used += variant["stored"] * in_flight + variant["fixed"]
+        if not math.isclose(used, stage["memory"], rel_tol=EXACT):
+            raise CheckError(f"stage {s} takes {used} bytes a device, not {stage['memory']}")
+        if used > data["memory"] * (1 + EXACT):
+            raise CheckError(f"stage {s} takes {used} bytes; a device has {data['memory']}")
+    return ["the stages' memory is as stated and fits"]
+
+
+def _check_times(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[float]:
+    """Time per sample of each stage, from single layers and edges."""
+    layers = {layer["id"]: layer for layer in data["layers"]}
+    where = {int(i): s for s, stage in enumerate(stages) for i in stage["variants"]}
+    per_sample = [0.0] * len(stages)
+    per_batch = [0.0] * len(stages)
+    for s, stage in enumerate(stages):
+        t, d = str(stage["tensor"]), stage["data"]
+        for i, k in stage["variants"].items():
+            layer = layers[int(i)]
+            per_sample[s] += layer["variants"][t][k]["time"]
+            per_batch[s] += 4 * (d - 1) / d * layer["parameters"][t] / data["bandwidth"]
+    for u, v, size in data["edges"]:
+        if where[u] == where[v]:
+            continue
+        for end, other, table in ((u, v, "reshard_out"), (v, u, "reshard_in")):
+            s = where[end]
+            rows = layers[end][table][str(stages[s]["tensor"])]
+            per_sample[s] += 2 * (size + rows.get(str(other), 0.0)) / data["bandwidth"]
+    times = [
+        sample / stage["data"] + batch / data["micro_batches"]
+        for sample, batch, stage in zip(per_sample, per_batch, stages)
+    ]
+    for s, (seconds, stage) in enumerate(zip(times, stages)):
+        if not math.isclose(seconds, stage["time"], rel_tol=EXACT):
+            raise CheckError(f"stage {s} takes {seconds} s a sample, not {stage['time']} s")
+    return times

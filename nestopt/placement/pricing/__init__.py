@@ -1,0 +1,1 @@
+"""The one price of a stage: communication, time, memory; and tables of collectives."""
