@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import IntFlag
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.core.errors import unknown_name
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -21,12 +23,49 @@ if TYPE_CHECKING:
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig"]
+__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "Hides"]
 
 _VIEWS = "nestopt.placement.show.tables"  # text, tables and pictures: loaded when asked for
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
+
+
+class Hides(IntFlag):
+    """Communication that a stage's framework runs behind computation (``MODEL.md``, section 5).
+
+    ``TENSOR``: the reduces of tensor parallelism behind the products of their operator (ring
+    exchange). ``SYNC``: the synchronisation of the replicas behind the last backward pass, and the
+    gather of updated weights behind the next forward pass. ``GATHERS``: what ZeRO 2 and 3 send for
+    each micro-batch behind the pass of an operator alike (prefetch).
+    """
+
+    NONE = 0
+    TENSOR = 1
+    SYNC = 2
+    GATHERS = 4
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is hidden, in words: ``("tensor", "sync")``."""
+        return tuple(str(flag.name).lower() for flag in Hides if flag in self)
+
+    @classmethod
+    def of_words(cls, words: Iterable[str]) -> Hides:
+        """Inverse of `words`.
+
+        Raises
+        ------
+        UsageError
+            If a word is unknown (with a suggestion).
+        """
+        known = {str(flag.name).lower(): flag for flag in cls}
+        found = cls.NONE
+        for word in words:
+            if word not in known:
+                raise unknown_name("communication to hide", word, known)
+            found |= known[word]
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +84,10 @@ class StageConfig:
     recompute : str
         ``none``, ``selective`` or ``full``.
     overlap : bool
-        Whether the decomposition's communication runs behind computation where it can.
+        Whether the decomposition's communication runs behind computation where it can (AxoNN's
+        three overlaps).
+    hides : Hides
+        What other communication runs behind computation.
     """
 
     tensor: tuple[int, int, int] = (1, 1, 1)
@@ -55,6 +97,7 @@ class StageConfig:
     zero: int = 0
     recompute: str = "none"
     overlap: bool = False
+    hides: Hides = Hides.NONE
 
     @property
     def t(self) -> int:
@@ -76,6 +119,7 @@ class StageConfig:
             "zero": self.zero,
             "recompute": self.recompute,
             "overlap": self.overlap,
+            **({"hides": list(self.hides.words)} if self.hides else {}),
         }
 
     def label(self) -> str:
@@ -90,6 +134,8 @@ class StageConfig:
             parts.append("sp")
         if self.overlap:
             parts.append("ov")
+        if self.hides:
+            parts.append("hides-" + "+".join(self.hides.words))
         parts.append(f"z{self.zero}")
         if self.recompute != "none":
             parts.append(self.recompute)
@@ -267,6 +313,7 @@ class Plan:
                         config.zero,
                         config.recompute,
                         config.overlap,
+                        Hides.of_words(config.hides),
                     ),
                     np.array(entry.devices, dtype=np.int64),
                 )
