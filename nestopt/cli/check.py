@@ -11,7 +11,7 @@ SCHEMA = "nestopt.check/1"
 
 
 def check(result: ResultArgument, json: JsonOption = False) -> None:
-    """Check a result with the independent checker.
+    """Check a result with the independent checker, or an MSCCL XML algorithm.
 
     The checker recomputes feasibility, objective and bound witness from the instance
     and the solution in the file alone, with none of the solvers' code. It prints one
@@ -32,7 +32,7 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
     from nestopt.core.verify import verify_file
 
     try:
-        lines = verify_file(result)
+        lines = _verify_xml(result) if result.endswith(".xml") else verify_file(result)
     except CheckError as error:
         raise CheckError(f"{result}: {error}") from error
     if json:
@@ -41,3 +41,10 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
     for line in lines:
         print(f"ok  {line}")
     print(f"{result}: passed, {len(lines)} points verified")
+
+
+def _verify_xml(file: str) -> list[str]:
+    from nestopt.interop.msccl_check import check_algorithm
+    from nestopt.interop.msccl_file import read_algorithm
+
+    return check_algorithm(read_algorithm(file))

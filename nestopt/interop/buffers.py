@@ -104,7 +104,7 @@ def layout_of(instance: CollectiveInstance, program: Program, form: str) -> Layo
     ------
     InputError
         If the format cannot say it: several collectives, a rooted pattern, relays outside the
-        group, a message of a rank to itself.
+        group.
     """
     parts = instance.collective.parts
     if len(parts) > 1:
@@ -120,12 +120,5 @@ def layout_of(instance: CollectiveInstance, program: Program, form: str) -> Layo
         raise InputError(
             f"NPU {name} relays and is not in the group; {form} knows the group's ranks alone",
             field="npus",
-        )
-    own = next((t for t in program.transfers if t.src == t.dst), None)
-    if own is not None:
-        raise InputError(
-            f"a switch brings rank {own.src} back a sum with its own part after that changed; "
-            f"{form} has no message of a rank to itself",
-            field="schedule",
         )
     return Layout(part, program.ranks)

@@ -118,7 +118,7 @@ class _Play:
         self.total = len(self.op_at)
 
     def _operations(self, gpu: int, block: int, steps: tuple[Step, ...]) -> list[_Op]:
-        found = []
+        found: list[_Op] = []
         waits: list[tuple[int, int]] = []
         for step in steps:
             if step.depid >= 0:

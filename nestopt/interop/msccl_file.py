@@ -125,7 +125,7 @@ class _Reader:
     def algorithm(self, root: ElementTree.Element) -> Algorithm:
         get = root.attrib
         inplace = bool(self.integer(get, "inplace", "algo"))
-        out = get.get("outofplace")
+        outofplace = bool(self.integer(get, "outofplace", "algo", int(not inplace)))
         return Algorithm(
             name=self.text(get, "name", "algo"),
             proto=self.text(get, "proto", "algo"),
@@ -134,7 +134,7 @@ class _Reader:
             nchannels=self.integer(get, "nchannels", "algo"),
             nchunksperloop=self.integer(get, "nchunksperloop", "algo"),
             inplace=inplace,
-            outofplace=not inplace if out is None else bool(self.integer(get, "outofplace", "algo")),
+            outofplace=outofplace,
             min_bytes=self.integer(get, "minBytes", "algo", 0),
             max_bytes=self.integer(get, "maxBytes", "algo", 2**27),
             gpus=tuple(self.gpu(e, f"gpu[{k}]") for k, e in enumerate(self.inner(root, "gpu"))),

@@ -10,7 +10,7 @@ back and verified (`msccl_check`) before it is returned.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from nestopt.core.errors import CheckError, InputError
@@ -28,12 +28,15 @@ from nestopt.interop.msccl_limits import (
 from nestopt.interop.program import program_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
     from nestopt.interop.buffers import Layout, Place
+    from nestopt.interop.loading import Synthesized
     from nestopt.interop.program import Program, Transfer
 
-__all__ = ["XmlOptions", "msccl_xml"]
+__all__ = ["XmlOptions", "msccl_xml", "write"]
 
 FORM = "MSCCL XML"
 _NAMES = {
@@ -104,7 +107,9 @@ def msccl_xml(
     program = program_of(instance, schedule)
     layout = layout_of(instance, program, FORM)
     if options.inplace != "no" and layout.part.pattern == "all-to-all":
-        raise InputError("an All-to-All in place would overwrite what is still sent", field="inplace")
+        raise InputError(
+            "an All-to-All in place would overwrite what is still sent", field="inplace"
+        )
     # in place, an All-Gather's own chunks are in the output already
     copies = not (options.inplace == "yes" and layout.part.pattern == "all-gather")
     piece = MOST_STEPS_OF_BLOCK
@@ -119,6 +124,19 @@ def msccl_xml(
     text = _render(writer, layout, options, instance.name)
     check_algorithm(parse_algorithm(text))
     return text
+
+
+def write(found: Synthesized, target: Path, settings: dict[str, str]) -> list[Path]:
+    """Write a schedule; `settings` are the fields of `XmlOptions` as text."""
+    from nestopt.core.io import write_text
+    from nestopt.core.units import parse_bytes
+
+    fields: dict[str, Any] = {}
+    for key, text in settings.items():
+        name = key.replace("-", "_")
+        fields[name] = int(parse_bytes(text, f"--set {key}")) if key.endswith("bytes") else text
+    write_text(target, msccl_xml(found.instance, found.schedule, XmlOptions(**fields)))
+    return [target]
 
 
 @dataclass(slots=True)
@@ -163,6 +181,7 @@ class _Writer:
         self.sent: dict[int, _Mark] = {}
         self.got: dict[int, _Mark] = {}
         self.origin: dict[int, Place] = {}
+        self.local: dict[int, _Block] = {}
         self.last_on_link: dict[int, _Mark] = {}
         self.ends: dict[int, tuple[_Block, _Block]] = {}
         self.taken: set[tuple[int, int, int]] = set()
@@ -194,6 +213,8 @@ class _Writer:
         lanes: dict[tuple[int, int], list[int]] = {}
         filled: dict[tuple[int, int, int], tuple[int, tuple[_Block, _Block]]] = {}
         for t in self.program.by_start():
+            if t.local:
+                continue
             arrivals = lanes.setdefault((t.src, t.dst), [])
             lane = next((k for k, a in enumerate(arrivals) if a <= t.arrival_ps), len(arrivals))
             arrivals[lane : lane + 1] = [t.arrival_ps]
@@ -223,38 +244,70 @@ class _Writer:
 
     def lay_out(self) -> None:
         """Write every step."""
-        events = [(t.start_ps, 1, t.sends[0], t.index) for t in self.program.transfers]
-        events += [(t.arrival_ps, 0, t.index, t.index) for t in self.program.transfers]
+        # at one moment: what is written, in the transfers' order, then what is sent
+        events = [(t.arrival_ps, 0, t.index, t.index) for t in self.program.transfers]
+        events += [
+            (t.start_ps, 1, t.sends[0], t.index) for t in self.program.transfers if not t.local
+        ]
         for _, sends, _, index in sorted(events):
-            if sends:
-                self._send(self.program.transfers[index])
+            t = self.program.transfers[index]
+            if t.local:
+                self._operate(t)
+            elif sends:
+                self._send(t)
             else:
-                self._receive(self.program.transfers[index])
+                self._receive(t)
 
-    def _cell(self, rank: int, chunk: int) -> Place | None:
-        """Where a rank's cell of a chunk is now."""
-        if (rank, chunk) not in self.written:
-            return self.layout.source(rank, chunk)
-        return self._home(rank, chunk)
+    def _cell(self, rank: int, cell: int) -> Place | None:
+        """Where what a rank's cell holds is now."""
+        if (rank, cell) in self.written:
+            return self._home(rank, cell)
+        return self.layout.source(rank, cell) if cell < self.program.num_chunks else None
 
-    def _home(self, rank: int, chunk: int) -> Place:
-        """Where a rank writes a chunk: its place in the output, or a place in scratch."""
-        target = self.layout.target(rank, chunk)
-        if target is not None:
-            return target
+    def _home(self, rank: int, cell: int) -> Place:
+        """Where a rank writes a cell: its place in the output, or a place in scratch."""
+        if cell < self.program.num_chunks:
+            target = self.layout.target(rank, cell)
+            if target is not None:
+                return target
         slots = self.scratch[rank]
-        return "s", slots.setdefault(chunk, len(slots))
+        return "s", slots.setdefault(cell, len(slots))
+
+    def _operate(self, t: Transfer) -> None:
+        """An addition or a copy within a rank, in a threadblock without connections."""
+        source, held = self._cell(t.src, t.cell), self._cell(t.src, t.into)
+        home = self._home(t.src, t.into)
+        if source is None:
+            raise CheckError(f"a sum of chunk {self.program.chunk(t.cell)} is of nothing")
+        waits = [self.got[i] for i in (t.needs, t.after) if i in self.got]
+        waits += [self.sent[reader] for reader in t.readers]
+        block = self._local_block(t.src, len(waits) + 2)
+        if t.adds and held is not None:
+            if held != home:
+                self._add(block, "cpy", held, home, 1, waits)
+            mark = self._add(block, "re", source, home, 1, waits)
+        else:
+            mark = self._add(block, "cpy", source, home, 1, waits)
+        self.written.add((t.src, t.into))
+        self.got[t.index] = self.sent[t.index] = mark
+
+    def _local_block(self, rank: int, steps: int) -> _Block:
+        """The rank's threadblock for local operations with room for some more steps."""
+        block = self.local.get(rank)
+        if block is None or len(block.steps) + steps > MOST_STEPS_OF_BLOCK:
+            block = self.local[rank] = _Block()
+            self._new_block(rank, block)
+        return block
 
     def _send(self, t: Transfer) -> None:
-        source = self._cell(t.src, t.chunk)
+        source = self._cell(t.src, t.cell)
         if source is None:
-            raise CheckError(
-                f"send {t.sends[0]} of chunk {t.chunk} starts before its source holds it"
-            )
+            chunk = self.program.chunk(t.cell)
+            raise CheckError(f"send {t.sends[0]} of chunk {chunk} starts before its source has it")
         link = self.program.links[t.index]
         waits = [mark for mark in (self.got.get(t.needs), self.last_on_link.get(link)) if mark]
         # the far end's place is for readers of the file; the runtimes do not look at it
-        home = self._home(t.dst, t.chunk)
+        home = self._home(t.dst, t.into)
         mark = self._add(self.ends[t.index][0], "s", source, home, 1, waits)
         self.origin[t.index] = source
         self.sent[t.index] = self.last_on_link[link] = mark
@@ -263,11 +316,11 @@ class _Writer:
         waits = [self.sent[reader] for reader in t.readers]
         if t.after in self.got:
             waits.append(self.got[t.after])
-        held, home = self._cell(t.dst, t.chunk), self._home(t.dst, t.chunk)
+        held, home = self._cell(t.dst, t.into), self._home(t.dst, t.into)
         kind = "rrc" if t.adds and held is not None else "r"
         source = held if kind == "rrc" and held is not None else self.origin[t.index]
         self.got[t.index] = self._add(self.ends[t.index][1], kind, source, home, 1, waits)
-        self.written.add((t.dst, t.chunk))
+        self.written.add((t.dst, t.into))
 
     def _add(
         self,
