@@ -248,6 +248,11 @@ def _run(
             termination=Termination(Reason.NO_SOLUTION, limit),
             objective=None,
             bound=progress.bound,
+            witness=(
+                {"kind": "search", "name": name, "value": progress.bound}
+                if math.isfinite(progress.bound)
+                else None
+            ),
             seconds=time.perf_counter() - started,
             seed=options.seed,
             threads=options.threads,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
@@ -90,8 +91,8 @@ class PlacementProblem:
             return models.from_json(model, data, file=file)
         return PlacementInstance.from_json(data, file=file)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        """Check a result independently; one line for each thing verified.
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
+        """Check a result independently: what is verified, and what is merely claimed.
 
         Raises
         ------

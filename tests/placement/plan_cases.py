@@ -243,6 +243,8 @@ def _random_plan(
         kinds = [o.kind for o in workload.operators]
         for part in parts:
             held = [kinds[i] for i in part]
+            if len(part) < chunks:
+                return None
             if any(kinds.count(k) > 1 and held.count(k) % chunks for k in held):
                 return None
     dice = rng.random()
@@ -342,6 +344,7 @@ def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: objec
         "bound": objective,
         "seconds": 1.5,
         "solution": plan.to_json(),
+        "witness": {"bound": "exhausted structured space"},
         "settings": {"objective": "iteration-time", "space": "general"},
     }
     return Result(**(fields | changes))  # type: ignore[arg-type]

@@ -9,7 +9,14 @@ import numpy as np
 
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
+from nestopt.core.verdict import Verdict
 from nestopt.placement.judge.check.pricing import Pricing, price
+from nestopt.placement.judge.check.proofs import (
+    BOUND_TOLERANCE,
+    check_bound,
+    check_termination,
+)
+from nestopt.placement.judge.check.space import check_settings_space
 from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.plan import Plan
@@ -31,9 +38,6 @@ __all__ = [
 
 TOLERANCE = 1e-9
 """Relative: two ways to add the same numbers may differ by this much."""
-
-BOUND_TOLERANCE = 1e-6
-"""Relative: what the exact solvers' own feasibility and integrality tolerances blur."""
 
 
 def check_plan(
@@ -105,47 +109,49 @@ def _giga(count: float) -> str:
     return f"{count / 1e9:.6g} GB"
 
 
-def check_result(result: Result) -> list[str]:
+def check_result(result: Result) -> Verdict:
     """Check a whole result: its instance, termination, bound, plan and claims.
 
     Returns
     -------
-    list of str
-        One line for each thing verified.
+    Verdict
+        What is verified, and what the file merely claims.
 
     Raises
     ------
     CheckError
-        For the first thing that is wrong.
+        For the first thing that is wrong; a `NotProvedError` for a claim without any ground.
     """
     workload, cluster = _instance_of(result)
-    lines = ["the instance has the stated hash", *_check_termination(result)]
+    verdict = Verdict(["the instance has the stated hash"])
+    verdict.add(check_termination(result))
+    kind = result.settings.get("objective", "iteration-time")
+    if kind not in ("iteration-time", "bottleneck"):
+        raise CheckError(f"settings.objective: unknown objective {kind!r}")
     if result.solution is None or result.objective is None:
-        return lines
+        if result.termination.reason.value != "infeasible":
+            verdict.add(check_bound(workload, cluster, kind, result))
+        return verdict.settle()
     try:
         plan = Plan.from_json(result.solution)
     except InputError as error:
         raise CheckError(f"solution: {error}") from error
-    kind = result.settings.get("objective", "iteration-time")
-    lines += check_plan(workload, cluster, plan, result.objective, kind)
-    lines.append(_check_bound(result, result.objective))
+    verdict.add(check_plan(workload, cluster, plan, result.objective, kind))
     layout = structured_layout(cluster, plan)
-    if result.settings.get("space") == "structured":
+    space = result.settings.get("space", "general")
+    if space not in ("structured", "general"):
+        raise CheckError(f"settings.space: {space!r}; expected structured or general")
+    if space == "structured":
         if layout is None:
             raise CheckError(
                 "the plan lies outside the structured space that it is said to be of: its stages "
                 "are no contiguous runs of alive devices in hierarchy order"
             )
-        lines.append(f"the plan lies in the structured space (layout {layout})")
-    if result.settings.get("uniform") in (True, "true"):
-        configs = {stage.config for stage in plan.stages}
-        if len(configs) > 1:
-            raise CheckError(
-                f"uniform=true, but the stages have {len(configs)} configurations: "
-                + ", ".join(sorted(c.label() for c in configs))
-            )
-        lines.append("all stages have one configuration")
-    return lines
+        verdict.verified.append(f"the plan lies in the structured space (layout {layout})")
+    line = check_settings_space(result.settings, plan, layout)
+    verdict.verified += [line] if line else []
+    verdict.add(check_bound(workload, cluster, kind, result))
+    return verdict.settle()
 
 
 def _instance_of(result: Result) -> tuple[Workload, Cluster]:
@@ -208,41 +214,6 @@ _CLAIMS = {
     "sync": ("sync", "synchronises in", "s"),
     "memory": ("memory", "needs", "bytes"),
 }
-
-
-def _check_termination(result: Result) -> list[str]:
-    """Termination and solution fit together; lines only if there is no solution."""
-    reason = result.termination.reason.value
-    if reason in ("optimal", "feasible"):
-        if result.solution is None or result.objective is None:
-            raise CheckError(f"the result is {reason} but has no solution or no objective")
-        return []
-    if result.solution is not None or result.objective is not None:
-        raise CheckError(f"the result is {reason} but has a solution or an objective")
-    if reason == "infeasible":
-        if result.bound != math.inf:
-            raise CheckError(f"the result is infeasible but its bound is {result.bound!r}, not inf")
-        if not result.infeasible_because:
-            raise CheckError("the result is infeasible without saying what causes it")
-        return ["infeasible, with its causes named; that no plan exists is not proved again"]
-    return [f"no solution to check ({reason})"]
-
-
-def _check_bound(result: Result, objective: float) -> str:
-    """The bound is at most the objective, and meets it if the result is optimal."""
-    bound = result.bound
-    if math.isnan(bound) or bound > objective + BOUND_TOLERANCE * abs(objective):
-        raise CheckError(f"the lower bound {bound!r} is above the objective {objective!r}")
-    if result.termination.reason.value == "optimal":
-        allowed = max(BOUND_TOLERANCE, float(result.settings.get("rel_gap", 0.0)))
-        if objective - bound > allowed * abs(objective):
-            raise CheckError(
-                f"the result is optimal but its bound {bound!r} is "
-                f"{100 * (objective - bound) / abs(objective):.3g} % below its objective "
-                f"{objective!r}"
-            )
-        return f"bound {bound:.9g} meets the objective (the bound itself is not proved again)"
-    return f"bound {bound:.9g} is at most the objective (the bound itself is not proved again)"
 
 
 def structured_layout(cluster: Cluster, plan: Plan) -> str | None:
