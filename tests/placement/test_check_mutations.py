@@ -143,7 +143,7 @@ def test_failed_device():
         ({"chunks": 2}, "2 chunks a stage; 1f1b has 1"),
         ({"chunks": 0}, "0 chunks"),
         ({"schedule": "gpipe", "chunks": 2}, "gpipe has 1"),
-        ({"schedule": "interleaved", "chunks": 3}, "2 operators; 3 chunks need one each"),
+        ({"schedule": "interleaved", "chunks": 3}, "stage 0 has 2 operators; 3 chunks"),
     ],
 )
 def test_batch_and_schedule(changes, message):
@@ -321,7 +321,7 @@ def test_solution_of_another_form():
         (tiny_plan()[2].to_json() | {"microbatch": "one"}, "solution: microbatch"),
     ):
         with pytest.raises(CheckError, match=message):
-            check_result(result_of(*tiny_plan(), solution=solution))
+            check_result(result_of(*tiny_plan(), solution_json=solution))
 
 
 def test_no_solution():
@@ -407,7 +407,7 @@ def test_the_arithmetic_bound_is_verified_and_no_other():
 def test_more_chunks_than_operators():
     workload, cluster, plan = tiny_plan()
     absurd = replace(plan, schedule="interleaved", chunks=10**9)
-    rejects("chunks need one each|do not divide|equal chunks", workload, cluster, absurd)
+    rejects("chunks need at least one each", workload, cluster, absurd)
 
 
 # --- the structured space -----------------------------------------------------------------------

@@ -47,7 +47,7 @@ def check_result(result: Result, *, directory: Path | None = None) -> Verdict:
     _check_settings(result)
     verdict = Verdict()
     reason = result.termination.reason
-    if result.solution is not None:
+    if result.solution_json is not None:
         verdict.add(_check_solution(instance, result, directory))
     elif result.objective is not None:
         raise CheckError(f"objective {result.objective} without a schedule")
@@ -76,7 +76,7 @@ def _check_settings(result: Result) -> None:
 def _check_solution(
     instance: CollectiveInstance, result: Result, directory: Path | None
 ) -> list[str]:
-    assert result.solution is not None
+    assert result.solution_json is not None
     try:
         schedule = schedule_of(result, directory)
     except InputError as error:

@@ -21,9 +21,9 @@ LATEST_PS = 2**62 - 1
 """No time is later than this (53 days), so that the sum of two times stays within 64 bits."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CollectiveInstance:
-    """What a method for collectives solves.
+    """What a method for collectives solves; equal by value.
 
     Attributes
     ----------

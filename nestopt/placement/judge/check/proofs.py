@@ -52,10 +52,10 @@ def check_termination(result: Result) -> Verdict:
     """
     reason = result.termination.reason.value
     if reason in ("optimal", "feasible"):
-        if result.solution is None or result.objective is None:
+        if result.solution_json is None or result.objective is None:
             raise CheckError(f"the result is {reason} but has no solution or no objective")
         return Verdict()
-    if result.solution is not None or result.objective is not None:
+    if result.solution_json is not None or result.objective is not None:
         raise CheckError(f"the result is {reason} but has a solution or an objective")
     if reason != "infeasible":
         if result.bound == math.inf:

@@ -128,12 +128,12 @@ def check_result(result: Result) -> Verdict:
     kind = result.settings.get("objective", "iteration-time")
     if kind not in ("iteration-time", "bottleneck"):
         raise CheckError(f"settings.objective: unknown objective {kind!r}")
-    if result.solution is None or result.objective is None:
+    if result.solution_json is None or result.objective is None:
         if result.termination.reason.value != "infeasible":
             verdict.add(check_bound(workload, cluster, kind, result))
         return verdict.settle()
     try:
-        plan = Plan.from_json(result.solution)
+        plan = Plan.from_json(result.solution_json)
     except InputError as error:
         raise CheckError(f"solution: {error}") from error
     verdict.add(check_plan(workload, cluster, plan, result.objective, kind))

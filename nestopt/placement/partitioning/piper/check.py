@@ -33,11 +33,11 @@ def check(result: Result) -> Verdict:
     if not is_solved(result):
         reason = result.termination.reason.value
         return Verdict(lines, [f"{reason}, by {result.method}: no plan was found"])
-    assert result.solution is not None
+    assert result.solution_json is not None
     try:
-        stages = result.solution["stages"]
+        stages = result.solution_json["stages"]
         lines += _check_layers(data, stages)
-        lines += _check_degrees(data, result.solution)
+        lines += _check_degrees(data, result.solution_json)
         lines += _check_memory(data, stages)
         times = _check_times(data, stages)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
