@@ -21,9 +21,9 @@ LATENCY_MODELS = ("blocking", "pipelined")
 SUM_MODELS = ("copied", "moved")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CollectiveInstance:
-    """What a method for collectives solves.
+    """What a method for collectives solves; equal by value.
 
     Attributes
     ----------
