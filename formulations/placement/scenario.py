@@ -32,17 +32,33 @@ __all__ = ["Placed", "Scenario", "ScenarioData", "quick_bound"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Replicas, micro-batch, layout ("" in the general space), stages (0: any number)."""
+    """What a scenario fixes.
+
+    Attributes
+    ----------
+    replicas, microbatch : int
+    layout : str
+        Empty in the general space.
+    stages : int
+        0: any number.
+    schedule : str
+    chunks : int
+    """
 
     replicas: int
     microbatch: int
     layout: str = ""
     stages: int = 0
+    schedule: str = "1f1b"
+    chunks: int = 1
 
     def label(self) -> str:
         """A short name."""
-        parts = [f"d{self.replicas}b{self.microbatch}", self.layout]
-        return "-".join([p for p in parts if p] + ([f"s{self.stages}"] if self.stages else []))
+        parts = [f"d{self.replicas}b{self.microbatch}", str(self.layout)]
+        parts += [f"s{self.stages}"] if self.stages else []
+        parts += [str(self.schedule)] if self.schedule != "1f1b" else []
+        parts += [f"v{self.chunks}"] if self.chunks > 1 else []
+        return "-".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +88,17 @@ class ScenarioData:
 
     def __init__(self, data: PlacementData, scenario: Scenario) -> None:
         self.data, self.scenario = data, scenario
-        settings, workload = data.settings, data.workload
+        space, workload = data.space, data.workload
         d, b = scenario.replicas, scenario.microbatch
         self.replicas, self.microbatch = d, b
         self.microbatches = workload.global_batch // (d * b)
-        self.chunks = settings.chunks
+        self.chunks = scenario.chunks
         share = len(data.alive) // d
         self.positions = scenario.stages or min(workload.num_operators, share)
         self.limits = np.array([min(t.usable for t in ts) for ts in data.type_sets])
         grids: list[GridChoice] = []
         configs: list[Config] = []
-        for grid in settings.grids(workload, share):
+        for grid in space.grids(workload, share):
             if b % grid.sample_parts == 0:
                 found = price_grid(
                     data, grid, b, d, len(grids), len(configs),
@@ -112,10 +128,8 @@ class ScenarioData:
 
     def held(self, position: int) -> float:
         """Micro-batches in flight at a position."""
-        settings = self.data.settings
-        return in_flight(
-            settings.schedule, self.microbatches, position + 1, self.positions, self.chunks
-        )
+        schedule = self.scenario.schedule
+        return in_flight(schedule, self.microbatches, position + 1, self.positions, self.chunks)
 
     @cached_property
     def weights(self) -> tuple[float, float, float]:
@@ -333,7 +347,7 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     least = np.full(len(data.costs.kinds), np.inf)
     area = least.copy()
     nowhere = np.zeros((len(FAMILIES), PROFILE))
-    s = data.settings
+    s = data.space
     for grid in s.grids(data.workload, share):
         if b % grid.sample_parts:
             continue
@@ -350,5 +364,5 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     largest = max(
         float(least.max()), float(area[data.kinds].sum()) / len(data.alive), total / positions
     )
-    m, v = data.workload.global_batch // (d * b), s.chunks
+    m, v = data.workload.global_batch // (d * b), scenario.chunks
     return largest if data.objective == "bottleneck" else total / v + (m - 1 / v) * largest

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
-from nestopt.placement.model.space import SpaceSettings
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -38,7 +37,8 @@ class Judge:
         self.instance, self.options, self.method = instance, options, method
         self.workload, self.cluster = instance.workload, instance.cluster
         self.costs = StageCosts(self.workload)
-        self.settings = SpaceSettings.parse(options.set)
+        self.space = instance.space
+        self.pipelinings = instance.space.pipelinings(instance.workload)
         self.best = math.inf
         self.plan: Plan | None = None
         self.limit = "iterations"
@@ -56,7 +56,7 @@ class Judge:
         if plan.schedule == "interleaved" and not self._interleaves(plan):
             return math.inf
         found = evaluate(self.workload, self.cluster, plan, self.costs)
-        value = found.objective(self.options.objective) if found.fits else math.inf
+        value = found.objective(self.instance.objective) if found.fits else math.inf
         if value < self.best:
             self.best, self.plan = value, plan
             if self.options.progress is not None:
@@ -69,7 +69,9 @@ class Judge:
         repeated = np.bincount(kinds) > 1
         m = self.workload.global_batch // (plan.replicas * plan.microbatch)
         held = [np.bincount(kinds[list(s.operators)], minlength=len(repeated)) for s in plan.stages]
-        return m % len(plan.stages) == 0 and not (np.stack(held)[:, repeated] % plan.chunks).any()
+        counts = np.stack(held)
+        whole = not (counts[:, repeated] % plan.chunks).any() and counts.sum(axis=1).min() >= plan.chunks
+        return bool(whole) and m % len(plan.stages) == 0
 
     def run(self, plans: Iterable[Plan]) -> Result:
         """Price plans until they or the time end; the best as a result."""
@@ -92,7 +94,7 @@ class Judge:
         if self.plan is not None:
             plan, _ = reported(self.workload, self.cluster, self.plan, self.costs)
             solution, objective = plan.to_json(), self.best
-        bound = compute_bound(self.workload, self.cluster, self.options.objective)
+        bound = compute_bound(self.workload, self.cluster, self.instance.objective)
         return Result(
             problem="placement",
             instance=instance_record(self.instance),
@@ -105,9 +107,5 @@ class Judge:
             solution=solution,
             witness={"name": bound["name"], **bound["witness"]},
             stats={"priced": self.priced},
-            settings={
-                "objective": self.options.objective,
-                "space": "structured",
-                **{k: v for k, v in self.options.set.items() if k not in ("batch", "model")},
-            },
+            settings=dict(self.options.set),
         )

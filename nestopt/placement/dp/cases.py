@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.search import Search
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.model.workload import Workload
     from nestopt.placement.pricing.cost import Grid, Mode
 
@@ -70,16 +70,18 @@ class Case:
         return rows
 
 
-def batches(workload: Workload, settings: SpaceSettings, devices: int) -> Iterator[Batch]:
+def batches(workload: Workload, space: PlanSpace, devices: int) -> Iterator[Batch]:
     """Every batch of the space; interleaving also fixes the number of stages."""
-    for d, b in settings.batches(workload, devices):
+    pipelinings = space.pipelinings(workload)
+    for d, b in space.batches(workload, devices):
         m = workload.global_batch // (d * b)
-        if settings.schedule == "interleaved":
-            for s in divisors(m):
-                if s <= min(workload.num_operators, devices // d):
-                    yield Batch(d, b, m, settings.schedule, settings.chunks, s)
-        else:
-            yield Batch(d, b, m, settings.schedule, settings.chunks, 0)
+        for schedule, chunks in pipelinings:
+            if schedule == "interleaved":
+                for s in divisors(m):
+                    if s <= min(workload.num_operators // chunks, devices // d):
+                        yield Batch(d, b, m, schedule, chunks, s)
+            else:
+                yield Batch(d, b, m, schedule, chunks, 0)
 
 
 def all_cases(search: Search) -> list[Case]:
@@ -87,7 +89,7 @@ def all_cases(search: Search) -> list[Case]:
 
     A uniform space has a case for each configuration, otherwise there is one for each batch.
     """
-    s = search.settings
+    s = search.space
     alive = len(search.line.devices)
     grids = s.grids(search.costs.workload, alive)
     modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap) for g in grids]

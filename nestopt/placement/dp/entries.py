@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.tables import Batch
     from nestopt.placement.model.cluster import DeviceType
-    from nestopt.placement.model.space import SpaceSettings
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
@@ -284,10 +283,9 @@ def _merged(
     return order[:used].copy(), merged
 
 
-def divisible_blocks(lattice: StageLattice, settings: SpaceSettings) -> NDArray[np.bool_] | None:
-    """Blocks that ``interleaved`` can cut into equal chunks, or None for other schedules."""
-    if settings.schedule != "interleaved":
-        return None
+def divisible_blocks(lattice: StageLattice, chunks: int) -> NDArray[np.bool_]:
+    """Blocks that can be cut into so many equal chunks, none empty (``MODEL.md``, section 6)."""
     counts = lattice.blocks.counts
     repeated = counts.max(axis=0) > 1
-    return ((counts[:, repeated] % settings.chunks) == 0).all(axis=1)
+    whole: NDArray[np.bool_] = ((counts[:, repeated] % chunks) == 0).all(axis=1)
+    return whole & (counts.sum(axis=1) >= chunks)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.relaxed import Best
     from nestopt.placement.dp.tables import Batch
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
@@ -82,17 +81,21 @@ class Search:
     lattice: StageLattice
     line: Line
     best: Best
-    settings: SpaceSettings
+    space: PlanSpace
     objective: str
     stop: Callable[[], None]
     label_limit: int = 40_000_000
     stats: Stats = field(default_factory=Stats)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _divisible: dict[int, NDArray[np.bool_]] = field(default_factory=dict, init=False)
 
-    @cached_property
-    def divisible(self) -> NDArray[np.bool_] | None:
+    def divisible(self, batch: Batch) -> NDArray[np.bool_] | None:
         """Blocks that ``interleaved`` can cut into equal chunks, None for other schedules."""
-        return divisible_blocks(self.lattice, self.settings)
+        if batch.schedule != "interleaved":
+            return None
+        if batch.chunks not in self._divisible:
+            self._divisible[batch.chunks] = divisible_blocks(self.lattice, batch.chunks)
+        return self._divisible[batch.chunks]
 
     def entries(
         self,
@@ -114,7 +117,7 @@ class Search:
             place = {i: n for n, i in enumerate(used)}
             built = build_entries(
                 self.costs, self.lattice, grids, modes, [classes[i] for i in used],
-                [[place[i] for i in spot] for spot in new.values()], batch, self.divisible,
+                [[place[i] for i in spot] for spot in new.values()], batch, self.divisible(batch),
             )  # fmt: skip
             self._priced |= zip(new, built.by_spot(len(new)), strict=True)
         return Entries.joined([self._priced[k] for k in keys])
