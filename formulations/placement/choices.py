@@ -198,19 +198,19 @@ class PlacementChoices:
 
     def add_chunks(self) -> None:
         """Interleaving: a stage's chunks are equal in each repeated kind, and none is empty."""
-        if self.scenario.chunks == 1:
+        if self.scenario.schedule.chunks == 1:
             return
         for p in self.positions:
             held = self._sum(self._inside(o, p) for o in self.operators)
-            self._add(held >= self.scenario.chunks * self.use[p], "chunk_not_empty", p)
+            self._add(held >= self.scenario.schedule.chunks * self.use[p], "chunk_not_empty", p)
         for kind, members in self.scenario.members_of_kind:
             if len(members) == 1:
                 continue
             for p in self.positions:
-                most = len(members) // self.scenario.chunks
+                most = len(members) // self.scenario.schedule.chunks
                 times = self._whole(most, "chunks_of", kind, p)
                 held = self._sum(self._inside(o, p) for o in members)
-                self._add(held == self.scenario.chunks * times, "chunks", kind, p)
+                self._add(held == self.scenario.schedule.chunks * times, "chunks", kind, p)
 
     def add_devices(self) -> None:
         """Every role of the chosen grid has a device, and no cell has more than its devices."""

@@ -110,5 +110,9 @@ class PlacementModel(PlacementLayout, PlacementCommunication):
                 )
             )
         return Plan(
-            tuple(done), scenario.replicas, scenario.microbatch, scenario.schedule, scenario.chunks
+            tuple(done),
+            scenario.replicas,
+            scenario.microbatch,
+            scenario.schedule.name,
+            scenario.schedule.chunks,
         )

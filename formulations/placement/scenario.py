@@ -16,13 +16,14 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.prices import price_grid
-from nestopt.placement.model.plan import in_flight
+from nestopt.placement.model.schedules import OneForwardOneBackward
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
     from nestopt.formulations.placement.data import PlacementData, TreeGroup
+    from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
 _SLACK = 1 + 1e-9
 _MOST_COMBINATIONS = 200_000
@@ -41,23 +42,21 @@ class Scenario:
         Empty in the general space.
     stages : int
         0: any number.
-    schedule : str
-    chunks : int
+    schedule : PipelineSchedule
     """
 
     replicas: int
     microbatch: int
     layout: str = ""
     stages: int = 0
-    schedule: str = "1f1b"
-    chunks: int = 1
+    schedule: PipelineSchedule = OneForwardOneBackward()
 
     def label(self) -> str:
         """A short name."""
         parts = [f"d{self.replicas}b{self.microbatch}", str(self.layout)]
         parts += [f"s{self.stages}"] if self.stages else []
-        parts += [str(self.schedule)] if self.schedule != "1f1b" else []
-        parts += [f"v{self.chunks}"] if self.chunks > 1 else []
+        parts += [self.schedule.name] if self.schedule != OneForwardOneBackward() else []
+        parts += [f"v{self.schedule.chunks}"] if self.schedule.chunks > 1 else []
         return "-".join(part for part in parts if part)
 
 
@@ -92,7 +91,7 @@ class ScenarioData:
         d, b = scenario.replicas, scenario.microbatch
         self.replicas, self.microbatch = d, b
         self.microbatches = workload.global_batch // (d * b)
-        self.chunks = scenario.chunks
+        self.schedule = scenario.schedule
         share = len(data.alive) // d
         self.positions = scenario.stages or min(workload.num_operators, share)
         self.limits = np.array([min(t.usable for t in ts) for ts in data.type_sets])
@@ -128,15 +127,12 @@ class ScenarioData:
 
     def held(self, position: int) -> float:
         """Micro-batches in flight at a position."""
-        schedule = self.scenario.schedule
-        return in_flight(schedule, self.microbatches, position + 1, self.positions, self.chunks)
+        return self.schedule.in_flight(self.microbatches, position + 1, self.positions)
 
     @cached_property
-    def weights(self) -> tuple[float, float, float]:
+    def weights(self) -> Weights:
         """Weights of the sum of stage times, the largest, and the largest synchronisation."""
-        if self.data.objective == "bottleneck":
-            return 0.0, 1.0, 0.0
-        return 1 / self.chunks, self.microbatches - 1 / self.chunks, 1.0
+        return self.schedule.weights(self.data.objective, self.microbatches)
 
     @cached_property
     def floors(self) -> tuple[float, float]:
@@ -364,5 +360,5 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     largest = max(
         float(least.max()), float(area[data.kinds].sum()) / len(data.alive), total / positions
     )
-    m, v = data.workload.global_batch // (d * b), scenario.chunks
-    return largest if data.objective == "bottleneck" else total / v + (m - 1 / v) * largest
+    weights = scenario.schedule.weights(data.objective, data.workload.global_batch // (d * b))
+    return weights.total * total + weights.largest * largest

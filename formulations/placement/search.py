@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError
-from nestopt.core.integers import divisors
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from nestopt.formulations.placement.model import StageChoice
     from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.pricing.evaluate import Evaluation
 
 __all__ = ["Model", "search"]
@@ -119,14 +119,10 @@ class _Run:
             if self.space.structure is Structure.STRUCTURED:
                 # with one replica both layouts are the same
                 layouts = list(self.space.layouts) if d > 1 else ["inner"]
-            for schedule, chunks in self.space.pipelinings(workload):
-                stages = [0]
-                if schedule == "interleaved":
-                    most = min(workload.num_operators // chunks, alive // d)
-                    stages = [s for s in divisors(workload.global_batch // (d * b)) if s <= most]
-                found += [
-                    Scenario(d, b, layout, s, schedule, chunks) for layout in layouts for s in stages
-                ]
+            for schedule in self.space.pipelines(workload):
+                most = min(workload.num_operators // schedule.chunks, alive // d)
+                stages = schedule.stage_counts(workload.global_batch // (d * b), most)
+                found += [Scenario(d, b, layout, s, schedule) for layout in layouts for s in stages]
         return found
 
     @property
@@ -161,20 +157,20 @@ class _Run:
         from nestopt.placement.dp.solve import new_search
 
         clock = Clock(seconds)
-        relaxed: dict[tuple[int, int, str, int, int], float] = {}
+        relaxed: dict[tuple[int, int, PipelineSchedule, int], float] = {}
         try:
             tool = new_search(self.instance, clock.check)
             for case in all_cases(tool):
                 value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)
-                d, b, _, schedule, chunks, stages = case.batch
-                key = (d, b, schedule, chunks, stages)
+                batch = case.batch
+                key = (batch.replicas, batch.microbatch, batch.schedule, batch.stages)
                 least = value if plan is not None else self.objective
                 relaxed[key] = min(least, relaxed.get(key, math.inf))
         except SearchStopped:
             return
         for s, bound in self.bounds.items():
             # a batch without a case has no plan at all
-            key = (s.replicas, s.microbatch, s.schedule, s.chunks, s.stages)
+            key = (s.replicas, s.microbatch, s.schedule, s.stages)
             value = relaxed.get(key, math.inf)
             self.bounds[s] = max(bound, value)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
-from nestopt.placement.model.plan import Plan, Stage, in_flight
+from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.model.words import Layout
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES, Grid, Mode, config_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.space import Pipelining
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
@@ -38,7 +38,7 @@ def uniform_plan(
     replicas: int,
     microbatch: int,
     layout: str,
-    pipelining: Pipelining,
+    schedule: PipelineSchedule,
 ) -> Plan:
     """One configuration for all stages, without gaps."""
     alive = cluster.alive
@@ -51,7 +51,7 @@ def uniform_plan(
         stride = w if layout == "inner" else stages * w
         places = first + np.arange(replicas)[:, None] * stride + np.arange(w)
         rows.append(Stage(tuple(range(begin[q], ends[q])), config, alive[places]))
-    return Plan(tuple(rows), replicas, microbatch, *pipelining)
+    return Plan(tuple(rows), replicas, microbatch, schedule.name, schedule.chunks)
 
 
 def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Floats:
@@ -90,8 +90,8 @@ def _uniform(
     `full` leaves out degrees that leave devices idle where more stages could use them.
     """
     _chain_only(judge.workload)
-    for pipelining in judge.pipelinings:
-        yield from _uniform_of(judge, grids, modes, layouts, pipelining, full=full)
+    for schedule in judge.pipelines:
+        yield from _uniform_of(judge, grids, modes, layouts, schedule, full=full)
 
 
 def _uniform_of(
@@ -99,13 +99,13 @@ def _uniform_of(
     grids: Sequence[Grid],
     modes: Callable[[Grid], Sequence[Mode]],
     layouts: Sequence[str],
-    pipelining: Pipelining,
+    schedule: PipelineSchedule,
     *,
     full: bool,
 ) -> Iterator[Plan]:
     alive = len(judge.cluster.alive)
-    objective, chunks = judge.instance.objective, pipelining.chunks
-    begins = _units(judge, chunks)
+    objective = judge.instance.objective
+    begins = _units(judge, schedule.chunks)
     splits: dict[tuple[bytes, int], list[int]] = {}
     for grid in grids:
         if not judge.costs.allowed(grid).all():
@@ -120,7 +120,7 @@ def _uniform_of(
             for stages in range(1, most + 1):
                 if full and stages < most and alive % (d * grid.width * stages):
                     continue
-                if pipelining.schedule == "interleaved" and m % stages:
+                if not schedule.suits(m, stages):
                     continue
                 fitting: dict[tuple[int, ...], list[bool]] = {}
                 for index, mode in enumerate(offered):
@@ -130,9 +130,8 @@ def _uniform_of(
                         splits[key] = even_split(times, stages)
                     ends = splits[key]
                     slowest = np.add.reduceat(times, [0, *ends[:-1]]).max()
-                    floor = slowest
-                    if objective == "iteration-time":
-                        floor = (m - 1 / chunks) * slowest + times.sum() / chunks
+                    weights = schedule.weights(objective, m)
+                    floor = weights.total * times.sum() + weights.largest * slowest
                     if floor >= judge.best:
                         continue
                     ends = [*(begins[end] for end in ends[:-1]), judge.workload.num_operators]
@@ -140,19 +139,19 @@ def _uniform_of(
                         continue
                     split = tuple(ends)
                     if split not in fitting:
-                        fitting[split] = _may_fit(judge, split, pipelining, grid, offered, d, b)
+                        fitting[split] = _may_fit(judge, split, schedule, grid, offered, d, b)
                     if not fitting[split][index]:
                         continue
                     for layout in layouts if d > 1 else layouts[:1]:
                         yield uniform_plan(
-                            judge.cluster, ends, grid, mode, d, b, layout, pipelining
+                            judge.cluster, ends, grid, mode, d, b, layout, schedule
                         )
 
 
 def _may_fit(
     judge: Judge,
     ends: Sequence[int],
-    pipelining: Pipelining,
+    schedule: PipelineSchedule,
     grid: Grid,
     modes: Sequence[Mode],
     d: int,
@@ -165,10 +164,7 @@ def _may_fit(
     memory = judge.costs.memory(blocks, grid, modes, b, d)
     stages = len(ends)
     m = judge.workload.global_batch // (d * b)
-    held = [
-        in_flight(pipelining.schedule, m, stages - q, stages, pipelining.chunks)
-        for q in range(stages)
-    ]
+    held = [schedule.in_flight(m, stages - q, stages) for q in range(stages)]
     need = memory.fixed + np.array(held)[:, None] * memory.stored
     room = max(judge.cluster.types[i].usable for i in judge.cluster.type_of)
     return (need <= room).all(axis=0).tolist()

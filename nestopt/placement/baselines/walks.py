@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.space import Pipelining
+    from nestopt.placement.model.schedules import PipelineSchedule
 
 __all__ = ["solve_mcmc", "solve_random"]
 
@@ -37,7 +37,7 @@ class _Walk:
 
     def random_plan(self) -> _Sketch | None:
         rng = self.rng
-        if not self.batches or not self.judge.pipelinings:
+        if not self.batches or not self.judge.pipelines:
             return None
         d, b = self.batches[int(rng.integers(len(self.batches)))]
         operators = self.judge.workload.num_operators
@@ -53,12 +53,12 @@ class _Walk:
         layouts = self.judge.space.layouts
         return _Sketch(
             d, b, layouts[int(rng.integers(len(layouts)))], [*map(int, cuts), operators],
-            [(grid, mode)] * stages, self.pipelining(),
+            [(grid, mode)] * stages, self.schedule(),
         )  # fmt: skip
 
-    def pipelining(self) -> Pipelining:
+    def schedule(self) -> PipelineSchedule:
         """A schedule and its chunks, at random where there is a choice."""
-        offered = self.judge.pipelinings
+        offered = self.judge.pipelines
         return offered[int(self.rng.integers(len(offered)))] if len(offered) > 1 else offered[0]
 
     def neighbour(self, sketch: _Sketch) -> _Sketch | None:
@@ -100,8 +100,8 @@ class _Walk:
             d, b = self.batches[int(rng.integers(len(self.batches)))]
             layouts = self.judge.space.layouts
             layout = layouts[int(rng.integers(len(layouts)))]
-            return _Sketch(d, b, layout, ends, configs, self.pipelining())
-        return _Sketch(sketch.d, sketch.b, sketch.layout, ends, configs, sketch.pipelining)
+            return _Sketch(d, b, layout, ends, configs, self.schedule())
+        return _Sketch(sketch.d, sketch.b, sketch.layout, ends, configs, sketch.schedule)
 
     def plan(self, sketch: _Sketch) -> Plan | None:
         """The plan of a sketch, without gaps, or None if it is no plan of the space."""
@@ -122,7 +122,8 @@ class _Walk:
             rows = first + np.arange(d)[:, None] * stride + np.arange(grid.width)
             stages.append(Stage(operators, config_of(grid, mode), alive[rows]))
             begin, place = end, place + grid.width
-        return Plan(tuple(stages), d, sketch.b, *sketch.pipelining)
+        schedule = sketch.schedule
+        return Plan(tuple(stages), d, sketch.b, schedule.name, schedule.chunks)
 
     def _offered(self, operators: Sequence[int], grid: Grid) -> bool:
         ops = [self.judge.workload.operators[i] for i in operators]
@@ -132,7 +133,7 @@ class _Walk:
 class _Sketch:
     """A plan in outline: replicas, micro-batch, layout, ends of stages, configurations."""
 
-    __slots__ = ("b", "configs", "d", "ends", "layout", "pipelining")
+    __slots__ = ("b", "configs", "d", "ends", "layout", "schedule")
 
     def __init__(
         self,
@@ -141,10 +142,10 @@ class _Sketch:
         layout: str,
         ends: list[int],
         configs: list[tuple[Grid, Mode]],
-        pipelining: Pipelining,
+        schedule: PipelineSchedule,
     ) -> None:
         self.d, self.b, self.layout, self.ends, self.configs = d, b, layout, ends, configs
-        self.pipelining = pipelining
+        self.schedule = schedule
 
 
 def _iterations(options: SolveOptions, default: int) -> int:

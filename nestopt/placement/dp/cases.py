@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.core.integers import divisors
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import CLOSE, Batch, Weights, boundary_prices, floors
+from nestopt.placement.dp.tables import CLOSE, Batch, boundary_prices, floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,17 +70,14 @@ class Case:
 
 
 def batches(workload: Workload, space: PlanSpace, devices: int) -> Iterator[Batch]:
-    """Every batch of the space; interleaving also fixes the number of stages."""
-    pipelinings = space.pipelinings(workload)
+    """Every batch of the space, with the number of stages if the schedule has to know it."""
+    pipelines = space.pipelines(workload)
     for d, b in space.batches(workload, devices):
         m = workload.global_batch // (d * b)
-        for schedule, chunks in pipelinings:
-            if schedule == "interleaved":
-                for s in divisors(m):
-                    if s <= min(workload.num_operators // chunks, devices // d):
-                        yield Batch(d, b, m, schedule, chunks, s)
-            else:
-                yield Batch(d, b, m, schedule, chunks, 0)
+        for schedule in pipelines:
+            most = min(workload.num_operators // schedule.chunks, devices // d)
+            for s in schedule.stage_counts(m, most):
+                yield Batch(d, b, m, schedule, s)
 
 
 def all_cases(search: Search) -> list[Case]:
@@ -140,7 +136,7 @@ def _floor(
         return np.full(units + 1, math.inf)
     alpha, beta = best_sides(search.best, widths, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
-    weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
+    weights = batch.schedule.weights(search.objective, batch.microbatches)
     held = float(batch.held(1)[1])
     return floors(lattice, entries, widths, units, prices, held, weights)
 

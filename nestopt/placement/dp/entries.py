@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.tables import Batch
     from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
@@ -118,7 +119,7 @@ def build_entries(
     spots : sequence of sequences of int
         The classes of each spot.
     divisible : bool array (R,) or None
-        Blocks that interleaving can cut into equal chunks; None if it does not matter.
+        Blocks that the schedule can cut into equal chunks; None if it does not cut them.
     """
     rows = len(lattice.blocks.cut_in)
     alike: dict[tuple[int, tuple[DeviceType, ...]], list[int]] = {}
@@ -142,7 +143,7 @@ def build_entries(
         b, d = batch.microbatch, batch.replicas
         fixed, stored = costs.memory(lattice.blocks, grids[g], offered, b, d)
         room = min(t.usable for t in types)
-        holds = _capacity(fixed, stored, room, batch.schedule != "interleaved")
+        holds = _capacity(fixed, stored, room, batch.schedule.chunks == 1)
         holds[~allowed] = 0.0
         chunk = max(1, _MOST_PRICES // holds.size)
         for first in range(0, len(members), chunk):
@@ -283,9 +284,9 @@ def _merged(
     return order[:used].copy(), merged
 
 
-def divisible_blocks(lattice: StageLattice, chunks: int) -> NDArray[np.bool_]:
-    """Blocks that can be cut into so many equal chunks, none empty (``MODEL.md``, section 6)."""
+def divisible_blocks(lattice: StageLattice, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
+    """Blocks that a schedule can cut into equal chunks, or None if it does not cut them."""
+    if schedule.chunks == 1:
+        return None
     counts = lattice.blocks.counts
-    repeated = counts.max(axis=0) > 1
-    whole: NDArray[np.bool_] = ((counts[:, repeated] % chunks) == 0).all(axis=1)
-    return whole & (counts.sum(axis=1) >= chunks)
+    return schedule.divides(counts, counts.max(axis=0) > 1)

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.placement.model.schedules import make_schedule
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "in_flight"]
+    from nestopt.placement.model.schedules import PipelineSchedule
+
+__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig"]
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
@@ -103,6 +107,11 @@ class Plan:
     chunks: int = 1
     report: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def pipeline(self) -> PipelineSchedule:
+        """The schedule as an object."""
+        return make_schedule(self.schedule, self.chunks)
+
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON (schema ``nestopt.plan/1``)."""
         return {
@@ -162,28 +171,3 @@ class Plan:
             model.chunks,
             dict(model.report),
         )
-
-
-def in_flight(
-    schedule: str, microbatches: int, stages_left: int, stages: int, chunks: int
-) -> float:
-    """Micro-batches whose activations a stage holds at once.
-
-    Parameters
-    ----------
-    schedule : str
-        ``1f1b``, ``gpipe`` or ``interleaved``.
-    microbatches : int
-        m, per replica and iteration.
-    stages_left : int
-        Stages from this one to the last, itself included (s - q).
-    stages : int
-        All stages (only interleaving needs it).
-    chunks : int
-        Chunks a stage (v).
-    """
-    if schedule == "gpipe":
-        return microbatches
-    if schedule == "interleaved":
-        return min(microbatches, (2 * (stages_left - 1) + (chunks - 1) * stages + 1) / chunks)
-    return min(microbatches, stages_left)

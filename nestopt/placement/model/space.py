@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.integers import divisors
 from nestopt.placement.model.grid import Grid
+from nestopt.placement.model.schedules import make_schedule
 from nestopt.placement.model.words import (
     ALL,
     Decomposition,
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.plan import Plan, StageConfig
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["SPACE_NAMES", "Pipelining", "PlanSpace", "Refusal", "possible_chunks"]
+__all__ = ["SPACE_NAMES", "PlanSpace", "Refusal", "possible_chunks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,6 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.found}; the space offers {self.offered}"
-
-
-class Pipelining(NamedTuple):
-    """A schedule and its chunks a stage (1 unless interleaved)."""
-
-    schedule: ScheduleName
-    chunks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,20 +259,20 @@ class PlanSpace:
             if self.microbatch is ALL or b in self.microbatch
         ]
 
-    def pipelinings(self, workload: Workload) -> list[Pipelining]:
+    def pipelines(self, workload: Workload) -> list[PipelineSchedule]:
         """Schedules to search, with every number of chunks that can divide the operators.
 
         ``gpipe`` is left out where ``1f1b`` is offered: a plan costs the same with both, and 1F1B
         never holds more micro-batches.
         """
-        found: list[Pipelining] = []
+        found: list[PipelineSchedule] = []
         for schedule in self.schedules:
             chunks = [1]
             if schedule is ScheduleName.GPIPE and found:
                 continue
             if schedule is ScheduleName.INTERLEAVED:
                 chunks = [v for v in possible_chunks(workload) if _in(v, self.chunks)]
-            found += [Pipelining(schedule, v) for v in chunks]
+            found += [make_schedule(schedule, v) for v in chunks]
         return found
 
     def admits(self, plan: Plan, cluster: Cluster | None = None) -> Refusal | None:
