@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nestopt.formulations.placement.classes import FamilyClass
     from nestopt.placement.model.cluster import Cluster, DeviceType
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
 

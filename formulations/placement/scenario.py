@@ -16,7 +16,7 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.prices import price_grid
-from nestopt.placement.model.schedules import OneForwardOneBackward
+from nestopt.placement.model.schedules import OneForwardOneBackward, PipelineSchedule
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
 _SLACK = 1 + 1e-9
+_USUAL: PipelineSchedule = OneForwardOneBackward()
 _MOST_COMBINATIONS = 200_000
 
 __all__ = ["Placed", "Scenario", "ScenarioData", "quick_bound"]
@@ -49,13 +50,13 @@ class Scenario:
     microbatch: int
     layout: str = ""
     stages: int = 0
-    schedule: PipelineSchedule = OneForwardOneBackward()
+    schedule: PipelineSchedule = _USUAL
 
     def label(self) -> str:
         """A short name."""
         parts = [f"d{self.replicas}b{self.microbatch}", str(self.layout)]
         parts += [f"s{self.stages}"] if self.stages else []
-        parts += [self.schedule.name] if self.schedule != OneForwardOneBackward() else []
+        parts += [self.schedule.name] if self.schedule != _USUAL else []
         parts += [f"v{self.schedule.chunks}"] if self.schedule.chunks > 1 else []
         return "-".join(part for part in parts if part)
 

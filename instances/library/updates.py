@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nestopt.core.errors import CheckError, UsageError
 from nestopt.core.io import read_json, sha256_of
@@ -58,12 +58,17 @@ def _near(result: Result) -> str:
     """Which entries have the same job and cluster, and how their problem differs."""
     if result.problem != "placement":
         return ""
+    from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.of_result import instance_of
 
-    given = instance_of(result)
+    try:
+        given = instance_of(result)
+    except CheckError:
+        return ""
     for name, found in entries().items():
         if found.problem == "placement" and found.instance.partition("@")[0] in given.name:
             known = load(name)
+            assert isinstance(known, PlacementInstance)
             if (known.workload, known.cluster) == (given.workload, given.cluster):
                 return (
                     f" over the plan space {given.space.text} with the objective {given.objective};"

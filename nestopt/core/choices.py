@@ -35,9 +35,8 @@ def refuse_contradictions(
 
     if objective is not None and objective not in OBJECTIVES[problem]:
         raise unknown_name(f"{problem} objective", objective, OBJECTIVES[problem])
-    if space is not None:
-        if problem != "placement":
-            raise UsageError("--space belongs to placement; a collective has none")
+    if space is not None and problem != "placement":
+        raise UsageError("--space belongs to placement; a collective has none")
     if method in methods_of(problem):
         if backend is not None and method != "milp":
             raise UsageError(f"--backend belongs to the method milp; {method} has none")

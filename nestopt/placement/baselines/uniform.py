@@ -143,9 +143,7 @@ def _uniform_of(
                     if not fitting[split][index]:
                         continue
                     for layout in layouts if d > 1 else layouts[:1]:
-                        yield uniform_plan(
-                            judge.cluster, ends, grid, mode, d, b, layout, schedule
-                        )
+                        yield uniform_plan(judge.cluster, ends, grid, mode, d, b, layout, schedule)
 
 
 def _may_fit(

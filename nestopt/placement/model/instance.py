@@ -19,8 +19,11 @@ __all__ = ["SCHEMA", "SCHEMAS", "PlacementInstance"]
 
 SCHEMA = "nestopt.instance/2"
 SCHEMAS = ("nestopt.instance/1", SCHEMA)
-"""What is read. Schema 1 states no space and no objective: they are ``default-1`` and
-``iteration-time``."""
+"""What is read. An instance of schema 1 states neither space nor objective and has the defaults;
+the space of a *result* of schema 1 is in its settings (`nestopt.placement.model.of_result`)."""
+
+
+_DEFAULT = PlanSpace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class PlacementInstance:
 
     workload: Workload
     cluster: Cluster
-    space: PlanSpace = PlanSpace()
+    space: PlanSpace = _DEFAULT
     objective: Objective = Objective.ITERATION_TIME
     name: str = ""
 
@@ -114,7 +117,7 @@ class PlacementInstance:
         return cls(
             Workload.from_json(data["workload"], file=file),
             Cluster.from_json(data["cluster"], file=file),
-            PlanSpace.named("default-1") if first else space,
+            space,
             objective,
             name,
         )

@@ -171,10 +171,14 @@ class PlanSpace:
         return space_text(self)
 
     @property
+    def plans_text(self) -> str:
+        """`text` without the structure."""
+        return replace(self, structure=Structure.STRUCTURED).text
+
+    @property
     def label(self) -> str:
         """How outputs call the space: ``'full' (structured)``."""
-        plain = replace(self, structure=Structure.STRUCTURED)
-        return f"'{plain.text}' ({self.structure})"
+        return f"'{self.plans_text}' ({self.structure})"
 
     def __str__(self) -> str:
         from nestopt.placement.model.space_text import describe_space
@@ -412,10 +416,10 @@ def _words(name: str, values: Any, kind: type[StrEnum]) -> tuple[StrEnum, ...]:
 
 
 def _switches(name: str, values: Any) -> tuple[bool, ...]:
-    found = set(values) if hasattr(values, "__iter__") and not isinstance(values, str) else {None}
+    found = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else []
     if not found or not all(isinstance(value, bool) for value in found):
         raise InputError(f"{values!r}; expected False, True or both", field=name)
-    return tuple(sorted(found))
+    return tuple(sorted({bool(value) for value in found}))
 
 
 _WORDS: dict[str, type[StrEnum]] = {
@@ -433,7 +437,9 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         schedules=(ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED),
         uniform=True,
     ),
-    "torchtitan": PlanSpace(zero=(0, 2, 3), sequence=(True,), layouts=(Layout.INNER,), uniform=True),
+    "torchtitan": PlanSpace(
+        zero=(0, 2, 3), sequence=(True,), layouts=(Layout.INNER,), uniform=True
+    ),
     "default-1": PlanSpace(
         tensor=_DOUBLING[:5],
         context=(1,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, UsageError, unknown_name
@@ -142,7 +143,7 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
                 f"is unknown; expected some of {', '.join(known)}", file=file, field=f"space.{key}"
             )
     degrees = ("tensor", "context", "expert", "microbatch", "replicas", "chunks")
-    values = {
+    values: dict[str, Any] = {
         key: ALL if key in degrees and value == "all" else value for key, value in data.items()
     }
     for key in degrees:
@@ -159,7 +160,7 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
 
 def space_text(space: PlanSpace) -> str:
     """The shortest text that `parse_space` reads as the space: a name and what differs."""
-    texts = []
+    best: list[str] = []
     for name, base in SPACE_NAMES.items():
         words = [name]
         for key, field in _FIELD_OF.items():
@@ -170,8 +171,9 @@ def space_text(space: PlanSpace) -> str:
                 implied = (False, True) if fourd else (False,)
             if value != implied:
                 words.append(f"{key}={_written(value)}")
-        texts.append(words)
-    return " ".join(min(texts, key=len))
+        if not best or len(words) < len(best):
+            best = words
+    return " ".join(best)
 
 
 def _written(value: Any) -> str:
@@ -233,6 +235,6 @@ def _ranges(numbers: tuple[int, ...]) -> str:
     low, high = numbers[0], numbers[-1]
     if len(numbers) > 2 and numbers == tuple(range(low, high + 1)):
         return f"{low}-{high}"
-    if len(numbers) > 2 and all(b == 2 * a for a, b in zip(numbers, numbers[1:], strict=False)):
+    if len(numbers) > 2 and all(b == 2 * a for a, b in pairwise(numbers)):
         return f"{low}-{high} (powers of two)" if low == 1 else f"{low}-{high} (doubling)"
     return "/".join(map(str, numbers))
