@@ -142,7 +142,9 @@ def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
         q = together[0]
         best, value = None, math.inf
         config = plan.stages[q].config
-        for mode in judge.costs.modes(grid_of(config), space.zero, space.recompute, space.sequence):
+        for mode in judge.costs.modes(
+            grid_of(config), space.zero, space.recompute, space.sequence, hides=space.hides
+        ):
             stages = list(plan.stages)
             for index in together:
                 stages[index] = replace(

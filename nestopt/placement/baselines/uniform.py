@@ -199,7 +199,7 @@ def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result
     grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == 1]
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
         recipe = [
             m
             for m in offered
@@ -218,6 +218,6 @@ def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
     grids = s.grids(instance.workload, len(instance.cluster.alive))
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
 
     return judge.run(_uniform(judge, grids, modes, s.layouts, full=False))

@@ -33,7 +33,7 @@ class _Walk:
 
     def modes(self, grid: Grid) -> Sequence[Mode]:
         s = self.judge.space
-        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
 
     def random_plan(self) -> _Sketch | None:
         rng = self.rng

@@ -155,7 +155,9 @@ def _least_needs(
     alone = Blocks(np.eye(kinds, dtype=np.int64), zero, zero, zero)
     least = np.full(kinds, math.inf)
     for grid in space.grids(workload, devices):
-        modes = costs.modes(grid, space.zero, space.recompute, space.sequence, space.overlap)
+        modes = costs.modes(
+            grid, space.zero, space.recompute, space.sequence, space.overlap, space.hides
+        )
         allowed = costs.allowed(grid)
         for d, b in space.batches(workload, devices // grid.width):
             stop()

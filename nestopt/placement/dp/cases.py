@@ -88,7 +88,9 @@ def all_cases(search: Search) -> list[Case]:
     s = search.space
     alive = len(search.line.devices)
     grids = s.grids(search.costs.workload, alive)
-    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap) for g in grids]
+    modes = [
+        search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap, s.hides) for g in grids
+    ]
     choices = [(tuple(grids), tuple(modes))]
     if s.uniform:
         choices = [((g,), ((m,),)) for g, row in zip(grids, modes, strict=True) for m in row]

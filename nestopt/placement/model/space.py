@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.integers import divisors
-from nestopt.placement.model.grid import Grid
+from nestopt.placement.model.grid import Grid, grid_of, hidden
+from nestopt.placement.model.plan import Hides
 from nestopt.placement.model.schedules import make_schedule
 from nestopt.placement.model.words import (
     ALL,
@@ -83,6 +84,8 @@ class PlanSpace:
     overlap : tuple of bool
         Overlap of tensor communication off, on or both (stages without tensor parallelism are
         always off).
+    hides : tuple of Hides
+        What the framework hides behind computation; a stage has of each what it can hide.
     structure : Structure
 
     Raises
@@ -105,6 +108,7 @@ class PlanSpace:
     uniform: bool = False
     decomposition: Decomposition = Decomposition.MEGATRON
     overlap: tuple[bool, ...] = (False,)
+    hides: tuple[Hides, ...] = (Hides.NONE,)
     structure: Structure = Structure.STRUCTURED
 
     def __post_init__(self) -> None:
@@ -124,6 +128,7 @@ class PlanSpace:
         object.__setattr__(
             self, "decomposition", _word("decomposition", self.decomposition, Decomposition)
         )
+        object.__setattr__(self, "hides", _hides(self.hides))
         object.__setattr__(self, "structure", _word("structure", self.structure, Structure))
         if self.chunks is not ALL and ScheduleName.INTERLEAVED not in self.schedules:
             raise InputError(
@@ -202,6 +207,7 @@ class PlanSpace:
             "uniform": self.uniform,
             "decomposition": str(self.decomposition),
             "overlap": list(self.overlap),
+            "hides": [list(flags.words) for flags in self.hides],
             "structure": str(self.structure),
         }
 
@@ -322,12 +328,17 @@ class PlanSpace:
         if config.recompute not in self.recompute:
             return Refusal("recompute", config.recompute, ", ".join(self.recompute))
         splits = config.tensor[1] > 1 and x == 1
-        for field, on, able, switch in (
+        for field, on, possible, switch in (
             ("sequence", config.sequence_parallel, splits, self.sequence),
             ("overlap", config.overlap, config.t > 1, self.overlap),
         ):
-            if able and on not in switch:
+            if possible and on not in switch:
                 return Refusal(field, str(on).lower(), _shown(switch))
+        grid = grid_of(config)
+        able = {hidden(grid, config.zero, config.overlap, flags) for flags in self.hides}
+        if config.hides not in able:
+            words = " or ".join("+".join(flags.words) or "none" for flags in sorted(able))
+            return Refusal("hides", "+".join(config.hides.words) or "none", words)
         return None
 
     def _misplaced(self, plan: Plan, cluster: Cluster) -> Refusal | None:
@@ -413,6 +424,13 @@ def _words(name: str, values: Any, kind: type[StrEnum]) -> tuple[StrEnum, ...]:
     if not found:
         raise InputError(f"is empty; expected some of {', '.join(kind)}", field=name)
     return tuple(word for word in kind if word in found)
+
+
+def _hides(values: Any) -> tuple[Hides, ...]:
+    found = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else []
+    if not found or not all(isinstance(value, Hides) for value in found):
+        raise InputError(f"{values!r}; expected some of Hides", field="hides")
+    return tuple(sorted(set(found)))
 
 
 def _switches(name: str, values: Any) -> tuple[bool, ...]:

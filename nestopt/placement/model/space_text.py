@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, UsageError, unknown_name
+from nestopt.placement.model.plan import Hides
 from nestopt.placement.model.space import SPACE_NAMES, PlanSpace
 from nestopt.placement.model.words import (
     ALL,
@@ -30,6 +31,7 @@ _FIELD_OF = {
     "layout": "layouts",
     "schedule": "schedules",
     "overlap": "overlap",
+    "hides": "hides",
     "structure": "structure",
 }
 SPACE_SETTINGS = tuple(_FIELD_OF)
@@ -111,6 +113,8 @@ def _parsed(key: str, text: str) -> Any:
                 field=f"plan space, {key}",
             )
         return known[0] if key == "uniform" else tuple(known)
+    if key == "hides":
+        return tuple(_flags(part.split("+")) for part in parts)
     if parts == ["all"]:
         return (0, 1, 2, 3) if key == "zero" else ALL
     try:
@@ -119,6 +123,10 @@ def _parsed(key: str, text: str) -> Any:
         raise InputError(
             f"{text!r}; expected integers apart by commas, or all", field=f"plan space, {key}"
         ) from None
+
+
+def _flags(words: Sequence[str]) -> Hides:
+    return Hides.of_words(word for word in words if word != "none")
 
 
 def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
@@ -151,6 +159,15 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
             raise InputError(
                 f"{values[key]!r}; expected integers or 'all'", file=file, field=f"space.{key}"
             )
+    if "hides" in values:
+        try:
+            values["hides"] = tuple(_flags(words) for words in values["hides"])
+        except (TypeError, UsageError) as error:
+            raise InputError(
+                f"{values['hides']!r}; expected lists of {', '.join(Hides(7).words)}",
+                file=file,
+                field="space.hides",
+            ) from error
     try:
         return PlanSpace(**values)
     except InputError as error:
@@ -179,6 +196,8 @@ def space_text(space: PlanSpace) -> str:
 def _written(value: Any) -> str:
     if value is ALL:
         return "all"
+    if isinstance(value, Hides):
+        return "+".join(value.words) or "none"
     if isinstance(value, tuple):
         return ",".join(_written(v) for v in value)
     return str(value).lower()
@@ -203,6 +222,8 @@ def describe_space(space: PlanSpace) -> str:
         parts.append("4D decompositions")
     if space.overlap != (False,):
         parts.append("overlap" if space.overlap == (True,) else "with overlap or without")
+    if space.hides != (Hides.NONE,):
+        parts.append(f"hides {_written(space.hides).replace(',', ' or ')}")
     if space.zero != (0, 1, 2, 3):
         parts.append(f"ZeRO {_ranges(space.zero)}")
     if space.recompute != tuple(Recompute):
