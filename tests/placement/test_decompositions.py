@@ -189,7 +189,7 @@ def test_a_real_model_gains_from_decompositions():
         check_result(result)
     one, every = (result.objective for result in results)
     assert every < one
-    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution["stages"]}
+    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution_json["stages"]}
     assert any(x * z > 1 for x, _, z in tensors)
 
 
@@ -201,6 +201,6 @@ def test_the_manual_recipe_stays_one_dimensional():
     )
     for result in (solve_megatron(instance, SolveOptions()), solve_grid(instance, SolveOptions())):
         check_result(result)
-        configs = [stage["config"] for stage in result.solution["stages"]]
+        configs = [stage["config"] for stage in result.solution_json["stages"]]
         recipe = result.method == "megatron"
         assert all(c["tensor"] == [1, 4, 1] and not c["overlap"] for c in configs) == recipe

@@ -249,7 +249,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         seconds=clock.seconds,
         seed=options.seed,
         threads=1,
-        solution=solution,
+        solution_json=solution,
         witness={
             "space": instance.space.label,
             "bound": "search exhausted" if not general else "position-free relaxation",
