@@ -16,6 +16,7 @@ from nestopt.core.verdict import Verdict
 if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.workload import Workload
 
 __all__ = ["BOUND_TOLERANCE", "arithmetic_bound", "check_bound", "check_termination"]
@@ -75,7 +76,7 @@ def check_termination(result: Result) -> Verdict:
     return verdict
 
 
-def check_bound(workload: Workload, cluster: Cluster, objective: str, result: Result) -> Verdict:
+def check_bound(instance: PlacementInstance, result: Result) -> Verdict:
     """The bound is at most the objective, and is proved, claimed or refused.
 
     Raises
@@ -97,7 +98,7 @@ def check_bound(workload: Workload, cluster: Cluster, objective: str, result: Re
         )
     if bound <= 0:
         return verdict
-    arithmetic = arithmetic_bound(workload, cluster, objective)
+    arithmetic = arithmetic_bound(instance.workload, instance.cluster, instance.objective)
     if bound <= arithmetic * (1 + 1e-9):
         verdict.verified.append(f"bound {bound:.9g} s: all arithmetic at the devices' best speed")
         if optimal:
