@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.fourd.models import model_names, named_model
 from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from nestopt.placement.model.workload import Workload
@@ -34,7 +35,7 @@ def _llama(
 ) -> Transformer:
     return Transformer(
         layers, hidden, heads, sequence, vocabulary, kv_heads=kv_heads, ffn=ffn, gated=True,
-        tied=False, flash=True, biases=False,
+        tied=False, flash=True, biases=False, dropout=False, lean=True,
     )  # fmt: skip
 
 
@@ -101,6 +102,7 @@ def by_name(name: str) -> Workload:
     else:
         raise unknown_name("workload", head, names())
     known = {f.name: f for f in fields(Transformer)}
+    model = current_set().transformer(model)
     for setting in settings:
         key, _, text = setting.partition("=")
         key = {"seq": "sequence"}.get(key, key)

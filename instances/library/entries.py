@@ -32,6 +32,7 @@ class _EntryFile(BaseModel):
     set: dict[str, str] = {}
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class Entry:
         Groups that run the collective at once (`nestopt.instances.tenants`).
     known : float or int or None
         The proved optimum, where it was published (seconds, or picoseconds).
+    pricing : str
+        The parameter set that names of clusters and transformers stand for
+        (`nestopt.placement.pricing.parameters`); that of the first version unless stated.
     """
 
     name: str
@@ -69,6 +73,7 @@ class Entry:
     set: dict[str, str]
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @cache
@@ -96,6 +101,7 @@ def entries() -> dict[str, Entry]:
                 dict(model.set),
                 model.tenants,
                 model.known,
+                model.pricing,
             )
     return found
 
@@ -117,9 +123,11 @@ def entry(name: str) -> Entry:
 def load(name: str) -> Instance:
     """The instance of an entry, generated."""
     from nestopt.instances.generate import generate_instance
+    from nestopt.placement.pricing.parameters import using_set
 
     found = entry(name)
-    data = generate_instance(found.instance, tenants=found.tenants).data
+    with using_set(found.pricing):
+        data = generate_instance(found.instance, tenants=found.tenants).data
     if found.problem == "collective":
         from nestopt.collective.model.instance import CollectiveInstance
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError, naming
+from nestopt.core.pricing import DEFAULT_SET
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
@@ -21,21 +22,22 @@ if TYPE_CHECKING:
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
 
-__all__ = ["PROBLEM", "PlacementProblem", "cluster_of"]
+__all__ = ["PROBLEM", "PlacementProblem", "cluster_of", "workload_of"]
 
 
 class PlacementProblem:
     """Placement's entry points; see `nestopt.core.problem.Problem`.
 
     Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
-    of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
-    or ``piper``. With these two ``--workload`` is a file of the model
+    of collectives for the cluster), ``pricing`` (the parameter set that names stand for, or a file
+    of one; `nestopt.placement.pricing.parameters`) and ``model``: ``pipeline`` (this package's
+    own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
     and ``--cluster`` states the devices, as `models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives", "pricing")
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
@@ -49,8 +51,7 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.core.io import names_file, read_json
-        from nestopt.core.registry import named
+        from nestopt.placement.pricing.parameters import using_set
 
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
@@ -63,17 +64,13 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
-        workload: Workload = (
-            Workload.from_json(read_json(workload_name), file=workload_name)
-            if names_file(workload_name)
-            else named("workload", workload_name)
-        )
-        cluster = cluster_of(cluster_name)
+        with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
+            workload, cluster = workload_of(workload_name), cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
             cluster = _with_table(cluster, settings["collectives"])
-        return PlacementInstance(workload, cluster)
+        return PlacementInstance(workload, cluster, pricing=parameters.name)
 
     def from_json(
         self, data: Any, *, file: str | None = None
@@ -156,6 +153,25 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def workload_of(name: str) -> Workload:
+    """The workload of a library name, or in a file.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If the file or a value is wrong.
+    """
+    from nestopt.core.io import names_file, read_json
+    from nestopt.core.registry import named
+
+    if names_file(name):
+        return Workload.from_json(read_json(name), file=name)
+    workload: Workload = named("workload", name)
+    return workload
 
 
 def cluster_of(name: str) -> Cluster:

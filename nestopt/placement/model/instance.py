@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nestopt.core.errors import InputError
+from nestopt.core.pricing import FIRST_SET
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.workload import Workload
 
@@ -25,11 +26,15 @@ class PlacementInstance:
     cluster : Cluster
     name : str
         ``WORKLOAD on CLUSTER`` unless given.
+    pricing : str
+        The parameter set that made the figures, where names were given. A file that does not say
+        is of the first set.
     """
 
     workload: Workload
     cluster: Cluster
     name: str = ""
+    pricing: str = FIRST_SET
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -43,6 +48,7 @@ class PlacementInstance:
             "name": self.name,
             "workload": self.workload.to_json(),
             "cluster": self.cluster.to_json(),
+            **({} if self.pricing == FIRST_SET else {"pricing": self.pricing}),
         }
 
     @classmethod
@@ -64,16 +70,18 @@ class PlacementInstance:
         for key in ("workload", "cluster"):
             if key not in data:
                 raise InputError("is missing", file=file, field=key)
-        extra = sorted(set(data) - {"schema", "problem", "name", "workload", "cluster"})
+        extra = sorted(set(data) - {"schema", "problem", "name", "workload", "cluster", "pricing"})
         if extra:
             raise InputError(
-                "is unknown; expected name, workload, cluster", file=file, field=extra[0]
+                "is unknown; expected name, workload, cluster, pricing", file=file, field=extra[0]
             )
-        name = data.get("name", "")
-        if not isinstance(name, str):
-            raise InputError(f"{name!r}; expected text", file=file, field="name")
+        name, pricing = data.get("name", ""), data.get("pricing", FIRST_SET)
+        for key, value in (("name", name), ("pricing", pricing)):
+            if not isinstance(value, str):
+                raise InputError(f"{value!r}; expected text", file=file, field=key)
         return cls(
             Workload.from_json(data["workload"], file=file),
             Cluster.from_json(data["cluster"], file=file),
             name,
+            pricing,
         )
