@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
 
-__all__ = ["PROBLEM", "PlacementProblem", "cluster_of", "workload_of"]
+__all__ = ["PROBLEM", "PlacementProblem", "cluster_of"]
 
 
 class PlacementProblem:
@@ -65,7 +65,7 @@ class PlacementProblem:
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
         with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
-            workload, cluster = workload_of(workload_name), cluster_of(cluster_name)
+            workload, cluster = _workload_of(workload_name), cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
@@ -155,21 +155,16 @@ class PlacementProblem:
 PROBLEM = PlacementProblem()
 
 
-def workload_of(name: str) -> Workload:
-    """The workload of a library name, or in a file.
-
-    Raises
-    ------
-    UsageError
-        If the name is unknown (with a suggestion).
-    InputError
-        If the file or a value is wrong.
-    """
+def _workload_of(name: str) -> Workload:
+    """The workload of a library name, of a file, or of a model's configuration file."""
     from nestopt.core.io import names_file, read_json
     from nestopt.core.registry import named
 
     if names_file(name):
-        return Workload.from_json(read_json(name), file=name)
+        data = read_json(name)
+        # a configuration of a model needs settings, which the library's reader asks for
+        if not (isinstance(data, dict) and "model_type" in data and "schema" not in data):
+            return Workload.from_json(data, file=name)
     workload: Workload = named("workload", name)
     return workload
 
@@ -213,9 +208,9 @@ def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
     model = _model_of(result)
     if model is not None:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
-    if result.solution is None:
+    if result.solution_json is None:
         raise NestoptError(f"the result has no plan to {verb}")
     if "data" not in result.instance:
         raise CheckError("the result does not hold its instance")
     instance = PlacementInstance.from_json(result.instance["data"])
-    return instance.workload, instance.cluster, Plan.from_json(result.solution)
+    return instance.workload, instance.cluster, Plan.from_json(result.solution_json)

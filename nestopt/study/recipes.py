@@ -15,7 +15,7 @@ from nestopt.core.pricing import FIRST_SET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.core.problem import Instance
+    from nestopt.core.instance import Instance
     from nestopt.study.spec import InstancesFile
 
 __all__ = ["PARTS", "Recipe", "expand_block"]
