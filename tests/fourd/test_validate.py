@@ -12,11 +12,14 @@ from facts import FOLDER
 from rich.console import Console
 
 from nestopt.core.errors import InputError, UsageError
+from nestopt.core.registry import named
 from nestopt.fourd.calibrate import FREE, fit, log_error
-from nestopt.fourd.predict import plan_of, predict
+from nestopt.fourd.predict import cluster_of, plan_of, predict, priced
 from nestopt.fourd.report import Report, describe
 from nestopt.fourd.runs import read_table, runs, workload_of
 from nestopt.fourd.validate import table_names, validate
+from nestopt.placement.judge.check import price
+from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.pricing.parameters import current_set
 
 TABLES = (
@@ -162,6 +165,25 @@ def test_refit_finds_the_stored_figures() -> None:
     again = fit("a100").device("a100")
     for name in FREE["a100"]:
         assert getattr(again, name) == pytest.approx(getattr(stored, name), rel=0.05)
+
+
+def test_a_prediction_is_the_checkers_price_of_the_runs_plan() -> None:
+    """What `solve` would print of the plan: same workload, cluster and parameters, all rows."""
+    for run in runs():
+        plan, evaluation = priced(run)
+        judged = price(workload_of(run), cluster_of(run), plan)
+        assert predict(run) == evaluation.iteration_time
+        assert judged.iteration_time == pytest.approx(evaluation.iteration_time, rel=1e-12)
+        check_structure(workload_of(run), cluster_of(run), plan)
+        named_types = named("cluster", f"dgx-{run.device}-{run.gpus}").types
+        assert named_types == (current_set().device_type(run.device),)
+
+
+def test_the_published_plans_of_llama_405b_fit_and_come_near() -> None:
+    for run in (run for run in runs() if run.table == "llama3_405b_table4"):
+        _, evaluation = priced(run)
+        assert evaluation.fits, run.name
+        assert evaluation.iteration_time == pytest.approx(run.seconds, rel=0.06), run.name
 
 
 def test_errors_name_what_is_missing() -> None:
