@@ -224,7 +224,8 @@ def _crossed(
             for name in filled.values()
             if name.endswith(".json")
         }
-        recipe = Recipe(problem, filled, dict(block.set), files, pricing)
+        chosen_set = pricing if problem == "placement" else FIRST_SET
+        recipe = Recipe(problem, filled, dict(block.set), files, chosen_set)
         if str(recipe.to_json()) in seen:
             continue
         seen.add(str(recipe.to_json()))
