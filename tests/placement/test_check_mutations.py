@@ -291,7 +291,7 @@ def test_a_valid_result_passes():
         ({"bound": np.nan}, "bound nan"),
         ({"bound": 125.0}, "optimal but its bound 125.0 is 0.239 % below"),
         ({"objective": None}, "no objective"),
-        ({"solution": None}, "no solution"),
+        ({"solution_json": None}, "no solution"),
         ({"objective": np.inf}, "inf s is claimed"),
         ({"kind": "bottleneck"}, "bottleneck is 24.2 s"),
         ({"termination": Termination(Reason.INFEASIBLE)}, "infeasible but has a solution"),
@@ -328,7 +328,7 @@ def test_solution_of_another_form():
 
 def test_no_solution():
     case = tiny_plan()
-    empty = {"objective": None, "solution": None}
+    empty = {"objective": None, "solution_json": None}
     infeasible = empty | {"termination": Termination(Reason.INFEASIBLE), "bound": np.inf}
     because = {"infeasible_because": ("memory: too little",)}
     assert check_result(result_of(*case, **infeasible, **because)).claimed
@@ -362,7 +362,6 @@ FORGED_CLAIMS = {
         {"witness": {"bound": "x", "general_bound": 126.0}}, "general_bound: 126.0 s for all"),
     "general bound as text": ({"witness": {"bound": "x", "general_bound": "1"}}, "general_bound"),
     "general bound in the stats": ({"stats": {"general_bound": 126.0}}, "general_bound: 126.0 s"),
-    "hash removed": ({"instance": {"name": "x", "data": {}}}, "sha256"),
 }  # fmt: skip
 
 
@@ -378,8 +377,12 @@ def test_the_arithmetic_bound_is_verified_and_no_other():
     from nestopt.placement.bounds.general import compute_bound
     from nestopt.placement.judge.check.proofs import arithmetic_bound
 
-    for seed in range(20):
+    judged = 0
+    for seed in range(30):
         workload, cluster, plan = random_case(np.random.default_rng(seed))
+        if any(stage.config.hides for stage in plan.stages):
+            continue
+        judged += 1
         for kind in ("iteration-time", "bottleneck"):
             bound = compute_bound(workload, cluster, kind)["value"]
             assert arithmetic_bound(workload, cluster, kind) == pytest.approx(bound, rel=1e-12)
@@ -392,6 +395,7 @@ def test_the_arithmetic_bound_is_verified_and_no_other():
         with pytest.raises(NotProvedError):
             more = least * 1.001 + 1e-9
             check_result(result_of(*case, termination=feasible, bound=more, witness=None))
+    assert judged > 5
 
 
 def test_more_chunks_than_operators():
