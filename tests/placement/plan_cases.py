@@ -14,6 +14,7 @@ from nestopt.placement.judge.check import price
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Hides, Plan, Stage, StageConfig
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
@@ -343,7 +344,8 @@ def roomy(cluster: Cluster) -> Cluster:
 
 def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: object) -> Result:
     """A result that claims a plan optimal, with the checker's own objective."""
-    data = PlacementInstance(workload, cluster).to_json()
+    space = PlanSpace.parse("4d overlap=0,1 general")
+    data = PlacementInstance(workload, cluster, space).to_json()
     objective = price(workload, cluster, plan).iteration_time
     fields: dict[str, object] = {
         "problem": "placement",
@@ -354,7 +356,6 @@ def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: objec
         "bound": objective,
         "seconds": 1.5,
         "solution": plan.to_json(),
-        "settings": {"objective": "iteration-time", "space": "general"},
     }
     return Result(**(fields | changes))  # type: ignore[arg-type]
 

@@ -56,7 +56,7 @@ def test_instance_round_trip(seed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "nestopt.instance/2"}, "i.json: schema: 'nestopt.instance/2'; expected"),
+        ({"schema": "nestopt.instance/3"}, "i.json: schema: 'nestopt.instance/3'; expected"),
         ({"problem": "collective"}, "i.json: problem: 'collective'; expected 'placement'"),
         ({"workload": None}, "i.json"),
         ({"cluster": {}}, "i.json: schema"),
@@ -78,7 +78,7 @@ def test_missing_parts():
         del data[key]
         with pytest.raises(InputError, match=f"{key}: is missing"):
             PROBLEM.from_json(data)
-    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/1'"):
+    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/2'"):
         PROBLEM.from_json([])
 
 

@@ -200,6 +200,11 @@ def _check_schedule(workload: Workload, plan: Plan) -> str:
     for index, stage in enumerate(plan.stages):
         held = Counter(workload.operators[i].kind for i in stage.operators)
         for kind, number in held.items():
+            if sum(held.values()) < chunks:
+                raise CheckError(
+                    f"stage {index} has {sum(held.values())} operators; {chunks} chunks need one "
+                    "each at least"
+                )
             if total[kind] > 1 and number % chunks:
                 raise CheckError(
                     f"stage {index} has {number} operators of kind {kind!r}; they do not divide "
