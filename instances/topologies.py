@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.instances import fabrics, grids, machines
 from nestopt.instances.failures import Failures, fail
 from nestopt.instances.heterogeneity import RECIPES, apply_heterogeneity

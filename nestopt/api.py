@@ -65,14 +65,17 @@ def instance(
     objective: str | None = None,
     space: Space | None = None,
     problem: str | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Any:
     """The instance of a job and what it runs on, as `solve` would build it.
 
-    See `solve` for `job`, `on`, `objective` and `space`; `settings` are the instance's and the
+    See `solve` for `job`, `on`, `objective` and `space`; the settings are the instance's and the
     plan space's (``batch=64``, ``latency="pipelined"``, ``tensor=(1, 2)``).
     """
-    asked = ask(job, on, settings, problem=problem, objective=objective, space=space)
+    asked = ask(
+        job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
+    )
     return asked.instance
 
 
@@ -94,7 +97,8 @@ def solve(
     check: bool = True,
     progress: Progress | None = None,
     problem: str | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Result:
     """Place a training job on a cluster, or synthesize a collective on a network.
 
@@ -125,9 +129,9 @@ def solve(
         Whether the independent checker must pass the result before it is returned.
     problem : str, optional
         ``"placement"`` or ``"collective"``, where two names alone leave it open.
-    **settings
-        Of the instance, the plan space and the method, such as ``batch=64``, ``tensor=(1, 2)`` or
-        ``iterations=100``; `nestopt methods` lists them.
+    settings, **more
+        Settings of the instance, the plan space and the method, as a mapping or by name, such as
+        ``batch=64``, ``tensor=(1, 2)`` or ``iterations=100``; `nestopt methods` lists them.
 
     Returns
     -------
@@ -146,7 +150,16 @@ def solve(
     from nestopt.core.choices import refuse_contradictions
     from nestopt.core.registry import get_method
 
-    asked = ask(job, on, settings, problem=problem, method=method, objective=objective, space=space)
+    asked = ask(
+        job,
+        on,
+        {**(settings or {}), **more},
+        problem=problem,
+        method=method,
+        objective=objective,
+        space=space,
+        solving=True,
+    )
     name = asked.method or DEFAULT_METHOD[asked.problem.name]
     refuse_contradictions(asked.problem.name, name, None, None, backend, _text(write_model))
     options = SolveOptions(
@@ -288,14 +301,17 @@ def bound(
     time_limit: float | str = math.inf,
     threads: int | None = None,
     problem: str | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> list[Bound]:
     """Lower bounds of an instance, each with its witness, the best first.
 
     See `solve` for the arguments. A bound of placement holds for the plans of the space that its
     witness names.
     """
-    asked = ask(job, on, settings, problem=problem, objective=objective, space=space)
+    asked = ask(
+        job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
+    )
     options = SolveOptions(time_limit=_positive_limit(time_limit), threads=thread_count(threads))
     rows = asked.problem.bounds(asked.instance, options)
     return [Bound(row["name"], row["value"], row["witness"]) for row in rows]

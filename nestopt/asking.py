@@ -89,6 +89,7 @@ def ask(
     method: str | None = None,
     objective: str | None = None,
     space: Any = None,
+    solving: bool = False,
 ) -> Asked:
     """The instance that is meant, and the settings that are the method's.
 
@@ -101,6 +102,8 @@ def ask(
         ``"placement"`` or ``"collective"``, where two names alone do not say it.
     method, objective : str, optional
     space : PlanSpace, str or mapping, optional
+    solving : bool
+        Whether a method will read settings too, the usual one unless another is named.
 
     Raises
     ------
@@ -115,8 +118,9 @@ def ask(
 
     found, entry_method = _whole(job) if on is None else (None, None)
     name = problem or (_problem_of_instance(found) if found is not None else _problem_of(job, on))
-    chosen = method or entry_method
-    get_method(name, chosen or DEFAULT_METHOD[name])
+    chosen = method or entry_method or (DEFAULT_METHOD[name] if solving else None)
+    if chosen is not None:
+        get_method(name, chosen)
     text = space if isinstance(space, str) else None if space is None else "given"
     refuse_contradictions(name, chosen or "", objective, text, None, None)
     adapter = get_problem(name)
@@ -322,6 +326,12 @@ def load(source: str | Path, kind: str | None = None) -> Any:
         except UsageError:
             if kind is not None:
                 raise
+        except InputError as error:
+            if kind is not None:
+                raise
+            wrong = error  # the family may be known to another kind
+    if wrong is not None:
+        raise wrong
     raise UsageError(
         f"{text!r} is neither a file nor a name of an instance, workload, cluster, topology or "
         "collective; `nestopt library list` shows the names"

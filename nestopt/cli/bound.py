@@ -75,7 +75,7 @@ def bound(
             problem=source.problem,
             objective=objective,
             space=space,
-            **inputs.parse_settings(setting),
+            settings=inputs.parse_settings(setting),
         )
         bounds = [
             row._asdict()

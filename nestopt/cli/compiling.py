@@ -40,10 +40,10 @@ class _WhenNumbaComes(MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         # numba is whole once a module of nestopt is imported behind it
-        if name.startswith("nestopt.") and "numba" in sys.modules:
-            if not getattr(getattr(sys.modules["numba"], "__spec__", None), "_initializing", False):
-                sys.meta_path.remove(self)
-                _listen()
+        spec = getattr(sys.modules.get("numba"), "__spec__", None)
+        if name.startswith("nestopt.") and spec and not getattr(spec, "_initializing", False):
+            sys.meta_path.remove(self)
+            _listen()
         return None
 
 
@@ -77,8 +77,12 @@ def _listen() -> None:
                 )
             self.begun.add(name)
             if sys.stderr.isatty():
-                print(f"\r\033[Knestopt: compiling kernel {len(self.begun)}: {name}",
-                      end="", file=sys.stderr, flush=True)
+                print(
+                    f"\r\033[Knestopt: compiling kernel {len(self.begun)}: {name}",
+                    end="",
+                    file=sys.stderr,
+                    flush=True,
+                )
             elif len(self.begun) % 10 == 0:
                 print(f"nestopt: {len(self.begun)} kernels compiled", file=sys.stderr)
 

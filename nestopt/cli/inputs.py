@@ -121,7 +121,7 @@ class Source:
             return self.names[job], self.names[on]
         from nestopt.core.io import names_file
 
-        numbers = fail.replace(",", ":").replace(" ", "")
+        numbers = fail.replace(" ", "")
         if not names_file(self.names[on]):
             return self.names[job], f"{self.names[on]}+fail:{numbers}"
         from nestopt import api

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["solve"]
 
+
 def solve(
     instance: InstanceArgument = None,
     workload: WorkloadOption = None,
@@ -165,7 +166,7 @@ def solve(
             write_model=write_model,
             output=target,
             progress=Progress(source.problem, quiet=quiet),
-            **settings,
+            settings=settings,
         )
     _print(result, target, as_json=json)
 

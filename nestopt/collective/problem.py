@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.model.collective import Collective
-from nestopt.collective.model.instance import LATENCY_MODELS, CollectiveInstance
+from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS, CollectiveInstance
 from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
 from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import NestoptError, UsageError
@@ -27,11 +27,12 @@ MOST_SIMULATED = 50_000_000
 class CollectiveProblem:
     """The collective problem's entry points; see `nestopt.core.problem.Problem`.
 
-    Setting of an instance: ``latency``, ``blocking`` or ``pipelined``.
+    Settings of an instance: ``latency``, ``blocking`` or ``pipelined``; ``sums``, ``copied`` (a
+    partial sum may be sent and kept, as libraries do) or ``moved``.
     """
 
     name = "collective"
-    settings: tuple[str, ...] = ("latency",)
+    settings: tuple[str, ...] = ("latency", "sums")
 
     def from_names(self, names: dict[str, str], settings: dict[str, str]) -> CollectiveInstance:
         """The instance of two names; a name is a library entry or a file.
@@ -58,11 +59,14 @@ class CollectiveProblem:
         latency = settings.get("latency", "blocking")
         if latency not in LATENCY_MODELS:
             raise UsageError(f"--set latency={latency}: expected blocking or pipelined")
+        sums = settings.get("sums", "copied")
+        if sums not in SUM_MODELS:
+            raise UsageError(f"--set sums={sums}: expected copied or moved")
         topology = _part(Topology, "topology", on)
         collective = _part(Collective, "collective", job)
         if not isinstance(collective, Collective):
             collective = collective.on(topology)
-        return CollectiveInstance(topology, collective, latency)
+        return CollectiveInstance(topology, collective, latency, sums)
 
     def from_json(self, data: Any, *, file: str | None = None) -> CollectiveInstance:
         """The instance of a JSON object.

@@ -12,6 +12,9 @@ _ROWS: dict[str, Setting] = {
     "latency": Setting("latency", "word", "blocking", "Whether a send occupies its link for "
                        "latency and transfer (blocking), or for the transfer alone (pipelined).",
                        "latency=pipelined", ("blocking", "pipelined")),
+    "sums": Setting("sums", "word", "copied", "Whether a partial sum that is sent stays "
+                    "where it was (copied) or is gone from there (moved).", "sums=moved",
+                    ("copied", "moved")),
     # greedy
     "policy": Setting("policy", "word", "all, in turn", "How chunks are matched to links.",
                       "policy=rarest",

@@ -58,7 +58,7 @@ class Setting:
             Naming the key, the value and what was expected.
         """
         if self.words and text not in self.words:
-            raise UsageError(f"{self.key}={text}: expected one of {', '.join(self.words)}")
+            raise UsageError(f"--set {self.key}={text}: expected one of {', '.join(self.words)}")
         if self.low is None:
             return
         try:
@@ -66,7 +66,9 @@ class Setting:
         except ValueError:
             number = -math.inf
         if not self.low <= number < math.inf:
-            raise UsageError(f"{self.key}={text}: expected a {self.form} of at least {self.low:g}")
+            raise UsageError(
+                f"--set {self.key}={text}: expected a {self.form} of at least {self.low:g}"
+            )
 
     def to_json(self) -> dict[str, str]:
         """The row for ``nestopt methods --json``."""

@@ -165,7 +165,8 @@ def _ends(part: Part, name: str) -> list[tuple[int, int | None]]:
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
         return [(roots[chunk % 2], None) for chunk in range(part.num_chunks)]
-    return [(chunk // part.chunks_per_npu, None) for chunk in range(part.num_chunks)]
+    n = len(part.npus)
+    return [(chunk // part.chunks_per_npu % n, None) for chunk in range(part.num_chunks)]
 
 
 def _group(

@@ -175,7 +175,7 @@ def _verdict(result: Result, over: str) -> str:
         ended = {"iterations": "its search ended", "interrupted": "interrupted"}
         return f"FEASIBLE{over}, not proved optimal ({ended.get(limit, f'{limit} limit')})"
     if reason == "infeasible":
-        return f"INFEASIBLE: proved that no plan exists{over}, because"
+        return f"INFEASIBLE{over}: proved that no plan exists, because"
     return f"NO PLAN FOUND{over} ({limit} limit)" if reason == "no-solution" else reason.upper()
 
 
@@ -213,7 +213,7 @@ def describe(result: Result, console: Console) -> None:
     from nestopt.placement.model.plan import Plan
 
     instance = instance_of(result)
-    _headline(result, console, f" over the plan space {instance.space.label}")
+    _headline(result, console, f" over space {instance.space.label}")
     if result.solution_json is None:
         console.print(_gap(result))
         return

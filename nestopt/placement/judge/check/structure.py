@@ -198,13 +198,13 @@ def _check_schedule(workload: Workload, plan: Plan) -> str:
         raise CheckError(f"{m} micro-batches are no multiple of {stages} stages (interleaved)")
     total = Counter(o.kind for o in workload.operators)
     for index, stage in enumerate(plan.stages):
+        if len(stage.operators) < chunks:
+            raise CheckError(
+                f"stage {index} has {len(stage.operators)} operators; {chunks} chunks need "
+                "at least one each"
+            )
         held = Counter(workload.operators[i].kind for i in stage.operators)
         for kind, number in held.items():
-            if sum(held.values()) < chunks:
-                raise CheckError(
-                    f"stage {index} has {sum(held.values())} operators; {chunks} chunks need one "
-                    "each at least"
-                )
             if total[kind] > 1 and number % chunks:
                 raise CheckError(
                     f"stage {index} has {number} operators of kind {kind!r}; they do not divide "

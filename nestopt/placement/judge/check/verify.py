@@ -130,9 +130,7 @@ def check_result(result: Result) -> list[str]:
     lines.append(_check_bound(result, result.objective))
     refusal = instance.space.admits(plan, instance.cluster)
     if refusal is not None:
-        raise CheckError(
-            f"the plan is outside the instance's space {instance.space.label}: {refusal}"
-        )
+        raise CheckError(f"the plan is outside the space {instance.space.label}: {refusal}")
     layout = structured_layout(instance.cluster, plan)
     where = "" if layout is None else f" (layout {layout})"
     return [*lines, f"the plan lies in the space {instance.space.label}{where}"]
