@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError, UsageError, naming
+from nestopt.core.pricing import DEFAULT_SET
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
@@ -31,14 +32,15 @@ class PlacementProblem:
     """Placement's entry points; see `nestopt.core.problem.Problem`.
 
     Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
-    of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
-    or ``piper``. With these two ``--workload`` is a file of the model
+    of collectives for the cluster), ``pricing`` (the parameter set that names stand for, or a file
+    of one; `nestopt.placement.pricing.parameters`) and ``model``: ``pipeline`` (this package's
+    own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
     and ``--cluster`` states the devices, as `models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives", "pricing")
     space_settings: tuple[str, ...] = SPACE_SETTINGS
 
     def from_names(
@@ -76,15 +78,18 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
+        from nestopt.placement.pricing.parameters import using_set
+
         if settings.get("model", "pipeline") != "pipeline":
             raise UsageError("model: a published model is read from files; give two names")
-        workload = job if isinstance(job, Workload) else _workload_of(_name(job, "a Workload"))
-        cluster = on if isinstance(on, Cluster) else cluster_of(_name(on, "a Cluster"))
+        with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
+            workload = job if isinstance(job, Workload) else _workload_of(_name(job, "a Workload"))
+            cluster = on if isinstance(on, Cluster) else cluster_of(_name(on, "a Cluster"))
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
             cluster = _with_table(cluster, settings["collectives"])
-        return PlacementInstance(workload, cluster)
+        return PlacementInstance(workload, cluster, pricing=parameters.name)
 
     def from_json(
         self, data: Any, *, file: str | None = None
