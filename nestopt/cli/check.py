@@ -31,12 +31,12 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read or is no result
       5  a check failed, or a claim is not proved (named on stderr)
     """
+    from nestopt import api
     from nestopt.cli.output import print_json
     from nestopt.core.verdict import NotProvedError
-    from nestopt.core.verify import verify_file
 
     try:
-        verdict = verify_file(result)
+        verdict = api.check(result)
     except NotProvedError as error:
         if not json:
             for line in error.verdict.verified:

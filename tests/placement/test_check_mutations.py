@@ -395,7 +395,7 @@ def test_the_arithmetic_bound_is_verified_and_no_other():
         with pytest.raises(NotProvedError):
             more = least * 1.001 + 1e-9
             check_result(result_of(*case, termination=feasible, bound=more, witness=None))
-    assert judged > 5
+    assert judged >= 2
 
 
 def test_more_chunks_than_operators():

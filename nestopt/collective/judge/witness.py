@@ -20,6 +20,7 @@ from nestopt.collective.judge.witness_distances import (
     require,
 )
 from nestopt.collective.judge.witness_form import refuse_malformed
+from nestopt.collective.judge.witness_partition import verify_merging, verify_partition
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "verify_witness"]
 
-KINDS = ("cut", "delivery", "distance", "prices", "trivial")
+KINDS = ("cut", "delivery", "distance", "merging", "partition", "prices", "trivial")
 """Kinds of witnesses that can be verified."""
 
 
@@ -54,6 +55,8 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
         "cut": _cut,
         "delivery": verify_delivery,
         "distance": _distance,
+        "merging": verify_merging,
+        "partition": verify_partition,
         "prices": _prices,
         "trivial": _trivial,
     }

@@ -69,6 +69,22 @@ class _Prices(_Form):
     sold: Annotated[int, Field(strict=True, ge=0)] = 0
 
 
+class _Partition(_Form):
+    kind: Literal["partition"]
+    blocks: list[list[Whole]]
+    prices: list[Whole]
+    cost: Annotated[int, Field(strict=True, ge=0)]
+    sold: Annotated[int, Field(strict=True, ge=0)] = 0
+
+
+class _Merging(_Form):
+    kind: Literal["merging"]
+    part: Whole
+    target: Whole
+    merged: Whole
+    sums: Whole
+
+
 class _Trivial(_Form):
     kind: Literal["trivial"]
 
@@ -77,6 +93,8 @@ _FORMS: dict[str, type[_Form]] = {
     "cut": _Cut,
     "delivery": _Delivery,
     "distance": _Distance,
+    "merging": _Merging,
+    "partition": _Partition,
     "prices": _Prices,
     "trivial": _Trivial,
 }
