@@ -160,6 +160,7 @@ def perturbed_cluster(cluster: Cluster, options: Options) -> Cluster:
         If the options do not apply to clusters or to this one.
     """
     name = cluster.name + options.suffix()
+    cluster = cluster.fail(options.failed)
     for position, recipe in enumerate(options.heterogeneity):
         rng = stream(options.seed, "cluster heterogeneity", position)
         cluster = _vary(cluster, recipe, rng)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError, UsageError, naming
@@ -54,8 +55,6 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.placement.pricing.parameters import using_set
-
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
         if model in models.SCHEMAS:
@@ -67,8 +66,25 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
+        return self.from_parts(workload_name, cluster_name, settings)
+
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> PlacementInstance:
+        """The instance of a workload and a cluster; each an object, a library name or a file.
+
+        Raises
+        ------
+        UsageError
+            If a name or setting is unknown (with a suggestion), or a part is something else.
+        InputError
+            If a file or a value is wrong.
+        """
+        from nestopt.placement.pricing.parameters import using_set
+
+        if settings.get("model", "pipeline") != "pipeline":
+            raise UsageError("model: a published model is read from files; give two names")
         with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
-            workload, cluster = _workload_of(workload_name), cluster_of(cluster_name)
+            workload = job if isinstance(job, Workload) else _workload_of(_name(job, "a Workload"))
+            cluster = on if isinstance(on, Cluster) else cluster_of(_name(on, "a Cluster"))
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
@@ -180,6 +196,12 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def _name(part: Any, kind: str) -> str:
+    if not isinstance(part, (str, PurePath)):
+        raise UsageError(f"{part!r}; expected {kind}, a name or a file")
+    return str(part)
 
 
 def _workload_of(name: str) -> Workload:
