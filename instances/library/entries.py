@@ -28,10 +28,10 @@ class _EntryFile(BaseModel):
     methods: list[str] = Field(min_length=1)
     source: str
     objective: str | None = None
-    space: str = "structured"
-    set: dict[str, str] = {}
+    space: str = ""
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,17 @@ class Entry:
         The methods that are run on it, in order.
     source : str
         Where it comes from and what is known of it.
-    objective, space : str
-        As in `nestopt.core.options.SolveOptions`.
-    set : dict
-        Settings that belong to the instance: the space of plans.
+    objective : str
+    space : str
+        Placement: the plan space as text (`nestopt.placement.model.space.PlanSpace.parse`), part
+        of the instance.
     tenants : str or None
         Groups that run the collective at once (`nestopt.instances.tenants`).
     known : float or int or None
         The proved optimum, where it was published (seconds, or picoseconds).
+    pricing : str
+        The parameter set that names of clusters and transformers stand for
+        (`nestopt.placement.pricing.parameters`); that of the first version unless stated.
     """
 
     name: str
@@ -66,9 +69,9 @@ class Entry:
     source: str
     objective: str
     space: str
-    set: dict[str, str]
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @cache
@@ -93,9 +96,9 @@ def entries() -> dict[str, Entry]:
                 model.source,
                 model.objective or objective,
                 model.space,
-                dict(model.set),
                 model.tenants,
                 model.known,
+                model.pricing,
             )
     return found
 
@@ -117,13 +120,17 @@ def entry(name: str) -> Entry:
 def load(name: str) -> Instance:
     """The instance of an entry, generated."""
     from nestopt.instances.generate import generate_instance
+    from nestopt.placement.pricing.parameters import using_set
 
     found = entry(name)
-    data = generate_instance(found.instance, tenants=found.tenants).data
+    with using_set(found.pricing):
+        data = generate_instance(found.instance, tenants=found.tenants).data
     if found.problem == "collective":
         from nestopt.collective.model.instance import CollectiveInstance
 
         return CollectiveInstance.from_json(data)
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
-    return PlacementInstance.from_json(data)
+    instance = PlacementInstance.from_json(data)
+    return instance.over(PlanSpace.parse(found.space), found.objective)

@@ -9,10 +9,13 @@ import typer
 __all__ = [
     "ClusterOption",
     "CollectiveOption",
+    "FailOption",
     "InstanceArgument",
     "JsonOption",
+    "ObjectiveOption",
     "ResultArgument",
     "SettingOption",
+    "SpaceOption",
     "ThreadsOption",
     "TimeLimitOption",
     "TopologyOption",
@@ -62,6 +65,36 @@ TopologyOption = Annotated[
         "--topology",
         metavar="T",
         help="Collective: the network, such as mesh2d:8x8; a library name or a file.",
+    ),
+]
+FailOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail",
+        metavar="N,N,...",
+        help="Numbers of devices (NPUs) that have failed, such as 13,200 or 0-7; the same as "
+        "+fail:13:200 behind the name of the cluster or topology.",
+    ),
+]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="Placement: what to minimize, iteration-time (seconds per training iteration, the "
+        "default) or bottleneck (the slowest stage; the only one with model=max-load and "
+        "model=piper). Collectives: makespan.",
+    ),
+]
+SpaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--space",
+        metavar="NAME",
+        help="Placement: which plans count. A name (full, the default; 4d, megatron-core, "
+        "torchtitan, default-1), a structure (structured: every stage on a contiguous run of "
+        "devices, the default; general: any devices), or both; `--set tensor=1,2` and the like "
+        "narrow it.",
     ),
 ]
 SettingOption = Annotated[

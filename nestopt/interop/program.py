@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.collective.model.schedule import REDUCE
+from nestopt.collective.model.schedule import REDUCE, SHARE
 from nestopt.core.errors import CheckError, InputError
 from nestopt.interop.cover import disjoint_cover
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["MOST_SENDS", "Program", "Transfer", "program_of"]
 
 MOST_SENDS = 2_000_000
-SHARE = 2  # the phase of a send that copies a partial sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +243,12 @@ class _Replay:
     def _contents(self, schedule: Schedule) -> dict[int, int]:
         """What the sends of copied partial sums say is in them, as bits of nodes."""
         found: dict[int, int] = {}
-        content = getattr(schedule, "content", None)
-        if content is None:
+        if schedule.content is None:
             return found
-        sets: Any = getattr(schedule, "sets", ())
         part_of, parts = self.instance.collective.part_of, self.instance.collective.parts
         for send in np.flatnonzero(schedule.phase == SHARE).tolist():
             group = parts[int(part_of[self.chunk[send]])].npus
-            positions = sets[int(content[send])]
+            positions = schedule.sets[int(schedule.content[send])]
             found[send] = sum(1 << int(node) for node in group[positions])
         return found
 

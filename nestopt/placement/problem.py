@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import CheckError, NestoptError, UsageError, naming
+from nestopt.core.errors import NestoptError, UsageError, naming
+from nestopt.core.pricing import DEFAULT_SET
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
 from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
@@ -28,14 +33,16 @@ class PlacementProblem:
     """Placement's entry points; see `nestopt.core.problem.Problem`.
 
     Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
-    of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
-    or ``piper``. With these two ``--workload`` is a file of the model
+    of collectives for the cluster), ``pricing`` (the parameter set that names stand for, or a file
+    of one; `nestopt.placement.pricing.parameters`) and ``model``: ``pipeline`` (this package's
+    own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
     and ``--cluster`` states the devices, as `models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives", "pricing")
+    space_settings: tuple[str, ...] = SPACE_SETTINGS
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
@@ -60,13 +67,30 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
-        workload = _workload_of(workload_name)
-        cluster = cluster_of(cluster_name)
+        return self.from_parts(workload_name, cluster_name, settings)
+
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> PlacementInstance:
+        """The instance of a workload and a cluster; each an object, a library name or a file.
+
+        Raises
+        ------
+        UsageError
+            If a name or setting is unknown (with a suggestion), or a part is something else.
+        InputError
+            If a file or a value is wrong.
+        """
+        from nestopt.placement.pricing.parameters import using_set
+
+        if settings.get("model", "pipeline") != "pipeline":
+            raise UsageError("model: a published model is read from files; give two names")
+        with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
+            workload = job if isinstance(job, Workload) else _workload_of(_name(job, "a Workload"))
+            cluster = on if isinstance(on, Cluster) else cluster_of(_name(on, "a Cluster"))
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
             cluster = _with_table(cluster, settings["collectives"])
-        return PlacementInstance(workload, cluster)
+        return PlacementInstance(workload, cluster, pricing=parameters.name)
 
     def from_json(
         self, data: Any, *, file: str | None = None
@@ -83,8 +107,32 @@ class PlacementProblem:
             return models.from_json(model, data, file=file)
         return PlacementInstance.from_json(data, file=file)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        """Check a result independently; one line for each thing verified.
+    def stated(
+        self,
+        instance: PlacementInstance,
+        objective: str | None,
+        space: str | None,
+        settings: dict[str, str],
+    ) -> PlacementInstance:
+        """The instance with another objective and space, where words ask for them.
+
+        Parameters
+        ----------
+        space : str or None
+            A text such as ``"megatron-core"`` or ``"full general"`` (`PlanSpace.parse`).
+        settings : dict
+            Pairs with keys of `space_settings`; they change that space.
+
+        Raises
+        ------
+        UsageError, InputError
+            If a word or a value is wrong.
+        """
+        chosen = instance.space if space is None else parse_space(space, instance.space)
+        return instance.over(parse_space(settings, chosen), objective)
+
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
+        """Check a result independently: what is verified, and what is merely claimed.
 
         Raises
         ------
@@ -151,6 +199,12 @@ class PlacementProblem:
 PROBLEM = PlacementProblem()
 
 
+def _name(part: Any, kind: str) -> str:
+    if not isinstance(part, (str, PurePath)):
+        raise UsageError(f"{part!r}; expected {kind}, a name or a file")
+    return str(part)
+
+
 def _workload_of(name: str) -> Workload:
     """The workload of a library name, of a file, or of a model's configuration file."""
     from nestopt.core.io import names_file, read_json
@@ -206,7 +260,5 @@ def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
     if result.solution_json is None:
         raise NestoptError(f"the result has no plan to {verb}")
-    if "data" not in result.instance:
-        raise CheckError("the result does not hold its instance")
-    instance = PlacementInstance.from_json(result.instance["data"])
+    instance = instance_of(result)
     return instance.workload, instance.cluster, Plan.from_json(result.solution_json)

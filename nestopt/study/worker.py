@@ -181,6 +181,8 @@ def solve_cell(
 def _rank(
     definition: dict[str, Any], record: dict[str, Any], tell: Callable[[dict[str, Any]], Any]
 ) -> None:
+    from nestopt.core.pricing import FIRST_SET
+    from nestopt.placement.pricing.parameters import using_set
     from nestopt.study.ranking import judge
 
     names = definition["instance"]["names"]
@@ -188,7 +190,8 @@ def _rank(
     record["instance"] = {"name": name, "sha256": None, "problem": "ranking"}
     tell({"at": "start", "instance": record["instance"]})
     began, cpu = time.perf_counter(), _cpu_seconds()
-    found = judge(names, definition["settings"])
+    with using_set(definition["instance"].get("pricing", FIRST_SET)):
+        found = judge(names, definition["settings"])
     record["seconds"] = time.perf_counter() - began
     record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
     tell({"at": "end"})
@@ -218,6 +221,7 @@ def _solve(
 ) -> None:
     """Build, solve, check, and fill the record in."""
     from nestopt.core.errors import CheckError
+    from nestopt.core.io import sha256_of
     from nestopt.core.registry import get_method, methods_of
     from nestopt.core.result import instance_record
     from nestopt.core.verify import verify
@@ -225,9 +229,12 @@ def _solve(
     from nestopt.study.recipes import Recipe
 
     recipe = Recipe(**definition["instance"])
-    instance: Instance = recipe.build(directory)
-    stated = instance_record(instance)
-    record["instance"] |= {"name": stated["name"], "sha256": stated["sha256"]}
+    instance: Instance = _stated(recipe.build(directory), definition)
+    recorded = instance_record(instance)
+    record["instance"] |= {"name": recorded["name"], "sha256": recorded["sha256"]}
+    if "plans" in definition:
+        parts = {key: recorded["data"][key] for key in ("workload", "cluster")}
+        record["instance"]["job"] = sha256_of(parts)
     function = get_method(recipe.problem, definition["method"])
     options = _options(definition, scratch, trace)
     built_in = definition["method"] in methods_of(recipe.problem)
@@ -247,6 +254,16 @@ def _solve(
     except CheckError as error:
         raise CheckError(f"the checker refuses the result: {error}") from error
     fill(record, result)
+
+
+def _stated(instance: Any, definition: dict[str, Any]) -> Any:
+    """The instance over the cell's plan space, with its objective."""
+    if "plans" not in definition:
+        return instance
+    from nestopt.placement.model.space import PlanSpace
+
+    space = PlanSpace.parse(f"{definition['plans']} {definition['space']}")
+    return instance.over(space, definition["objective"])
 
 
 def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
@@ -273,8 +290,6 @@ def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOp
 
     limit = definition["time_limit"]
     return SolveOptions(
-        objective=definition["objective"],
-        space=definition["space"],
         time_limit=math.inf if limit is None else limit,
         seed=definition["seed"],
         threads=definition["threads"],

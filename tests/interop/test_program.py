@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from interop_cases import problem, solved, without_send
 
-from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.schedule import COPY, REDUCE, SHARE, Schedule
 from nestopt.core.errors import CheckError
 from nestopt.interop.program import program_of
 from nestopt.interop.run.data import compare, inputs, sizes_of
@@ -146,8 +147,6 @@ def test_what_a_switch_adds_comes_back_without_its_own_part_travelling() -> None
         rows.append((chunk, link, (chunk if into else 4 + chunk) * step, REDUCE if into else COPY))
     chunk, link, start, phase = zip(*rows)
     schedule = Schedule.of(chunk, link, start, 8 * step, phase)
-    from nestopt.collective.judge.check import check_schedule
-
     check_schedule(instance, schedule)
     program = program_of(instance, schedule)
     # each rank receives the three others' parts of each chunk, and keeps its own
@@ -173,8 +172,6 @@ def test_a_cell_that_changed_in_between_gets_its_old_value_back_as_a_transfer() 
         rows += [(c, 1, (4 + c) * step, COPY), (c, 3, (4 + c) * step, COPY)]
     chunk, link, start, phase = zip(*rows)
     schedule = Schedule.of(chunk, link, start, 6 * step, phase)
-    from nestopt.collective.judge.check import check_schedule
-
     check_schedule(instance, schedule)
     program = program_of(instance, schedule)
     assert any(t.src == t.dst for t in program.transfers)
@@ -215,8 +212,6 @@ def test_sizes_keep_the_ratios_of_the_parts() -> None:
 
 def _shared(kind: str, latency: str = "blocking") -> tuple[Any, Any]:
     """An All-Reduce whose partial sums are copied: one-shot behind a switch, or doubling."""
-    from types import SimpleNamespace
-
     instance = problem("all-reduce:npus=0-3", "switch:4" if kind == "one-shot" else "hypercube:2")
     topology = instance.topology
     step = int(instance.occupancy_ps(instance.collective.chunk_size)[0])
@@ -233,16 +228,17 @@ def _shared(kind: str, latency: str = "blocking") -> tuple[Any, Any]:
                 rows += [(2 * chunk + 1, chunk, link[u, u ^ 2], tuple(sorted((u, u ^ 1))))]
     rows.sort()
     sets = sorted({row[3] for row in rows})
-    return instance, SimpleNamespace(
-        chunk=np.array([row[1] for row in rows], dtype=np.int32),
-        link=np.array([row[2] for row in rows], dtype=np.int32),
-        start_ps=np.array([row[0] * step for row in rows], dtype=np.int64),
-        phase=np.full(len(rows), 2, dtype=np.uint8),
-        content=np.array([sets.index(row[3]) for row in rows], dtype=np.int32),
-        sets=tuple(np.array(each, dtype=np.int32) for each in sets),
-        num_sends=len(rows),
-        makespan_ps=(rows[-1][0] + 1) * step,
+    schedule = Schedule.of(
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        [row[0] * step for row in rows],
+        (rows[-1][0] + 1) * step,
+        np.full(len(rows), SHARE, dtype=np.uint8),
+        [sets.index(row[3]) for row in rows],
+        [np.array(each, dtype=np.int32) for each in sets],
     )
+    check_schedule(instance, schedule)
+    return instance, schedule
 
 
 @pytest.mark.parametrize("kind", ["one-shot", "doubling"])

@@ -10,7 +10,9 @@ import pytest
 from plan_cases import random_case, result_of, roomy, tiny_plan
 
 from nestopt.core.errors import CheckError
-from nestopt.core.result import Limit, Reason, Termination
+from nestopt.core.io import sha256_of
+from nestopt.core.result import Limit, Reason, Result, Termination
+from nestopt.core.verdict import NotProvedError
 from nestopt.placement.judge.check import (
     check_plan,
     check_result,
@@ -142,7 +144,7 @@ def test_failed_device():
         ({"chunks": 2}, "2 chunks a stage; 1f1b has 1"),
         ({"chunks": 0}, "0 chunks"),
         ({"schedule": "gpipe", "chunks": 2}, "gpipe has 1"),
-        ({"schedule": "interleaved", "chunks": 3}, "2 operators of kind 'block'"),
+        ({"schedule": "interleaved", "chunks": 3}, "stage 0 has 2 operators; 3 chunks"),
     ],
 )
 def test_batch_and_schedule(changes, message):
@@ -275,7 +277,9 @@ def test_a_valid_result_passes():
     feasible = Termination(Reason.FEASIBLE, Limit.TIME)
     check_result(result_of(*case, termination=feasible, bound=-np.inf))
     check_result(result_of(*case, termination=feasible, bound=100.0))
-    check_result(result_of(*case, objective=24.2, bound=24.2, settings={"objective": "bottleneck"}))
+    found = result_of(*case, kind="bottleneck")
+    assert found.objective == pytest.approx(24.2, rel=1e-12)
+    check_result(found)
 
 
 @pytest.mark.parametrize(
@@ -287,10 +291,9 @@ def test_a_valid_result_passes():
         ({"bound": np.nan}, "bound nan"),
         ({"bound": 125.0}, "optimal but its bound 125.0 is 0.239 % below"),
         ({"objective": None}, "no objective"),
-        ({"solution": None}, "no solution"),
+        ({"solution_json": None}, "no solution"),
         ({"objective": np.inf}, "inf s is claimed"),
-        ({"settings": {"objective": "latency"}}, "objective 'latency'"),
-        ({"settings": {"objective": "bottleneck"}}, "bottleneck is 24.2 s"),
+        ({"kind": "bottleneck"}, "bottleneck is 24.2 s"),
         ({"termination": Termination(Reason.INFEASIBLE)}, "infeasible but has a solution"),
         ({"instance": {"name": "x", "sha256": "0"}}, "does not hold its instance"),
     ],
@@ -303,7 +306,7 @@ def test_results(changes, message):
 
 
 def test_a_gap_that_was_asked_for_is_no_fault():
-    settings = {"objective": "iteration-time", "rel_gap": 0.01}
+    settings = {"rel_gap": 0.01}
     check_result(result_of(*tiny_plan(), bound=125.0, settings=settings))
 
 
@@ -325,9 +328,14 @@ def test_solution_of_another_form():
 
 def test_no_solution():
     case = tiny_plan()
-    empty = {"objective": None, "solution": None}
+    empty = {"objective": None, "solution_json": None}
     infeasible = empty | {"termination": Termination(Reason.INFEASIBLE), "bound": np.inf}
-    assert check_result(result_of(*case, **infeasible, infeasible_because=("memory",)))
+    because = {"infeasible_because": ("memory: too little",)}
+    assert check_result(result_of(*case, **infeasible, **because)).claimed
+    with pytest.raises(NotProvedError, match="I say so"):
+        check_result(result_of(*case, **infeasible, infeasible_because=("I say so",)))
+    with pytest.raises(NotProvedError, match="names no search"):
+        check_result(result_of(*case, **infeasible, **because, witness=None))
     with pytest.raises(CheckError, match="without saying"):
         check_result(result_of(*case, **infeasible))
     with pytest.raises(CheckError, match=r"its bound is 3\.0"):
@@ -336,7 +344,64 @@ def test_no_solution():
         )
     limited = Termination(Reason.NO_SOLUTION, Limit.TIME)
     lines = check_result(result_of(*case, **empty, termination=limited, bound=3.0))
-    assert "no solution to check (no-solution)" in lines
+    assert "the method found no plan (limit: time)" in lines.claimed
+    with pytest.raises(CheckError, match="as if infeasible"):
+        check_result(result_of(*case, **empty, termination=limited, bound=np.inf))
+
+
+FORGED_CLAIMS = {
+    "rel_gap inf": ({"bound": 1e-9, "settings": {"rel_gap": "inf"}}, r"rel_gap: 'inf'"),
+    "rel_gap 1": ({"bound": 1e-9, "settings": {"rel_gap": 1.0}}, "rel_gap: 1.0"),
+    "rel_gap null": ({"settings": {"rel_gap": None}}, "rel_gap: None"),
+    "bound 0": ({"bound": 0.0}, "optimal but its bound"),
+    "bound -inf": ({"bound": -np.inf}, "optimal but its bound"),
+    "witness deleted": ({"witness": None}, "not proved"),
+    "witness of unknown kind": ({"witness": {"kind": "faith", "bound": "x"}}, "not proved"),
+    "witness without a source": ({"witness": {"relaxes": "nothing"}}, "not proved"),
+    "general bound above": (
+        {"witness": {"bound": "x", "general_bound": 126.0}}, "general_bound: 126.0 s for all"),
+    "general bound as text": ({"witness": {"bound": "x", "general_bound": "1"}}, "general_bound"),
+    "general bound in the stats": ({"stats": {"general_bound": 126.0}}, "general_bound: 126.0 s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED_CLAIMS)
+def test_a_forged_claim_is_refused(name):
+    assert check_result(result_of(*tiny_plan())).claimed
+    changes, message = FORGED_CLAIMS[name]
+    with pytest.raises(CheckError, match=message):
+        check_result(result_of(*tiny_plan(), **changes))
+
+
+def test_the_arithmetic_bound_is_verified_and_no_other():
+    from nestopt.placement.bounds.general import compute_bound
+    from nestopt.placement.judge.check.proofs import arithmetic_bound
+
+    judged = 0
+    for seed in range(30):
+        workload, cluster, plan = random_case(np.random.default_rng(seed))
+        if any(stage.config.hides for stage in plan.stages):
+            continue
+        judged += 1
+        for kind in ("iteration-time", "bottleneck"):
+            bound = compute_bound(workload, cluster, kind)["value"]
+            assert arithmetic_bound(workload, cluster, kind) == pytest.approx(bound, rel=1e-12)
+        feasible = Termination(Reason.FEASIBLE, Limit.TIME)
+        least = arithmetic_bound(workload, cluster, "iteration-time")
+        case = (workload, roomy(cluster), plan)
+        proved = check_result(result_of(*case, termination=feasible, bound=least, witness=None))
+        assert any("all arithmetic" in line for line in proved) == (least > 0)
+        assert not proved.claimed
+        with pytest.raises(NotProvedError):
+            more = least * 1.001 + 1e-9
+            check_result(result_of(*case, termination=feasible, bound=more, witness=None))
+    assert judged >= 2
+
+
+def test_more_chunks_than_operators():
+    workload, cluster, plan = tiny_plan()
+    absurd = replace(plan, schedule="interleaved", chunks=10**9)
+    rejects("chunks need at least one each", workload, cluster, absurd)
 
 
 # --- the structured space -----------------------------------------------------------------------
@@ -369,27 +434,67 @@ def test_layouts():
     assert layout([[0], [3]], [[2], [4]], failed=[1]) == "outer"
 
 
-def test_claims_of_a_space():
+def test_a_plan_outside_the_space_is_refused():
     workload, cluster, plan = tiny_plan()
-    structured = {"space": "structured"}
-    lines = check_result(result_of(workload, cluster, plan, settings=structured))
-    assert "the plan lies in the structured space (layout inner)" in lines
+    lines = check_result(result_of(workload, cluster, plan, space="full"))
+    assert "the plan lies in the space 'full' (structured) (layout inner)" in lines
     mutant = with_stage(plan, 0, devices=np.array([[1], [0]]))
     check_result(result_of(workload, cluster, mutant))
-    with pytest.raises(CheckError, match="outside the structured space"):
-        check_result(result_of(workload, cluster, mutant, settings=structured))
+    with pytest.raises(CheckError, match=r"'full' \(structured\): structure: the stages are no"):
+        check_result(result_of(workload, cluster, mutant, space="full"))
+
+
+@pytest.mark.parametrize(
+    ("space", "field"),
+    [
+        ("replicas=1", "replicas: 2; the space offers 1"),
+        ("microbatch=2,4", "microbatch: 1; the space offers 2, 4"),
+        ("schedule=gpipe,interleaved", "schedules: 1f1b; the space offers gpipe, interleaved"),
+        ("tensor=2", "tensor: stage 0 has 1; the space offers 2"),
+        ("context=2", "context: stage 0 has 1"),
+        ("expert=2,4", "expert: stage 0 has 1"),
+        ("zero=1", "zero: stage 0 has 0"),
+        ("recompute=full", "recompute: stage 0 has none; the space offers full"),
+        ("layout=outer", "layouts: inner; the space offers outer"),
+    ],
+)
+def test_each_field_of_a_space_is_held(space, field):
+    case = tiny_plan()
+    check_result(result_of(*case, space="full"))
+    with pytest.raises(CheckError, match=f"outside the space .*{field}"):
+        check_result(result_of(*case, space=space))
 
 
 def test_claim_of_uniformity():
     workload, cluster, plan = tiny_plan()
-    uniform = {"uniform": "true"}
-    assert "all stages have one configuration" in check_result(
-        result_of(workload, cluster, plan, settings=uniform)
-    )
+    check_result(result_of(workload, cluster, plan, space="uniform=true"))
     mutant = with_stage(plan, 1, config=StageConfig(zero=1))
-    check_result(result_of(workload, cluster, mutant, settings={"uniform": "false"}))
-    with pytest.raises(CheckError, match="2 configurations: t1 z0, t1 z1"):
-        check_result(result_of(workload, cluster, mutant, settings=uniform))
+    check_result(result_of(workload, cluster, mutant, space="uniform=false"))
+    with pytest.raises(CheckError, match=r"2 configurations \(t1 z0, t1 z1\)"):
+        check_result(result_of(workload, cluster, mutant, space="uniform=true"))
+
+
+def test_a_result_of_schema_1_means_what_it_meant():
+    """Its instance states no space; its settings do, beside ``default-1``."""
+    workload, cluster, plan = tiny_plan()
+
+    def old(plan: Plan, **settings: str) -> Result:
+        result = result_of(workload, cluster, plan, settings=settings)
+        data = {
+            key: result.instance["data"][key] for key in ("problem", "name", "workload", "cluster")
+        }
+        data["schema"] = "nestopt.instance/1"
+        result.instance |= {"data": data, "sha256": sha256_of(data)}
+        return result
+
+    lines = check_result(old(plan, space="structured"))
+    assert "the plan lies in the space 'default-1' (structured) (layout inner)" in lines
+    pipelined = replace(plan, schedule="gpipe")
+    check_result(old(pipelined, schedule="gpipe"))
+    with pytest.raises(CheckError, match="outside the space 'default-1'"):
+        check_result(old(pipelined))
+    with pytest.raises(CheckError, match="tensor: stage 0 has 1; the space offers 2"):
+        check_result(old(plan, tensor="2"))
 
 
 # --- size ---------------------------------------------------------------------------------------

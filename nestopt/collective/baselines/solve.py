@@ -165,7 +165,8 @@ def _ends(part: Part, name: str) -> list[tuple[int, int | None]]:
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
         return [(roots[chunk % 2], None) for chunk in range(part.num_chunks)]
-    return [(chunk // part.chunks_per_npu, None) for chunk in range(part.num_chunks)]
+    n = len(part.npus)
+    return [(chunk // part.chunks_per_npu % n, None) for chunk in range(part.num_chunks)]
 
 
 def _group(
@@ -253,7 +254,7 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import Synthesis, schedule_result
-    from nestopt.collective.judge.check import check_schedule
+    from nestopt.collective.judge.check import check_schedule, check_unicast
     from nestopt.collective.model.connectivity import find_separation
 
     begin = time.perf_counter()
@@ -269,12 +270,12 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
             raise UsageError(f"--set dims={options.set['dims']}: expected sizes, such as 4x4")
         dims = [int(field) for field in fields]
     schedule = baseline_schedule(instance, name, unicast=unicast, order=order, dims=dims)
-    check_schedule(instance, schedule, allow_redundant=unicast)
+    (check_unicast if unicast else check_schedule)(instance, schedule)
     bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
-    if unicast and result.solution_json is not None:
-        result.solution_json["unicast"] = True
+    if unicast:
+        result.settings["unicast"] = "yes"
     return result
 
 

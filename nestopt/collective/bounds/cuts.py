@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nestopt.collective.model.collective import Part
     from nestopt.collective.model.topology import Topology
 
-__all__ = ["best_cut", "candidates", "cut_bound", "ingress_bound"]
+__all__ = ["best_cut", "candidates", "cut_bound", "fiedler_order", "ingress_bound"]
 
 _PS = 10**12
 
@@ -139,7 +139,7 @@ def _needs(part: Part) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     count = {
         "all-gather": k * (n - 1),
         "all-to-all": k * (n - 1),
-        "all-reduce": k * n,
+        "all-reduce": part.num_chunks,
         "reduce-scatter": k,
         "broadcast": k,
         "scatter": k,
@@ -149,14 +149,14 @@ def _needs(part: Part) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 def _arrivals(net: Network, part: Part, v: int) -> list[tuple[int, int]]:
     """Thresholds d and how many chunks cannot have entered v before d."""
-    k, n = part.chunks_per_npu, len(part.npus)
+    k = part.chunks_per_npu
     far = net.distances_to(np.array([v], np.int32), net.transfer(part.chunk_size))
     if part.pattern in ("broadcast", "scatter"):
         return [(int(far[part.root]), k)]
     others = np.sort(far[part.npus[part.npus != v]])[::-1]
     if part.pattern in ("reduce", "reduce-scatter", "all-reduce"):
         # the last message of every sum brings the farthest contribution
-        return [(int(others[0]), k * n if part.pattern == "all-reduce" else k)]
+        return [(int(others[0]), part.num_chunks if part.pattern == "all-reduce" else k)]
     last = np.flatnonzero(np.diff(others, append=-1))
     return [(int(others[i]), k * (int(i) + 1)) for i in last]
 
@@ -239,8 +239,15 @@ def _fiedler_order(topology: Topology, capacity: NDArray[np.int64]) -> NDArray[n
     """Nodes by the second eigenvector of the Laplacian; None where that is not affordable."""
     if not 3 <= topology.num_nodes <= 1500:
         return None
-    weight = np.zeros((topology.num_nodes, topology.num_nodes))
-    np.add.at(weight, (topology.src, topology.dst), capacity / capacity.max())
+    return fiedler_order(topology.num_nodes, topology.src, topology.dst, capacity)
+
+
+def fiedler_order(
+    nodes: int, src: NDArray[Any], dst: NDArray[Any], capacity: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Nodes by the second eigenvector of the Laplacian of a network with at least one link."""
+    weight = np.zeros((nodes, nodes))
+    np.add.at(weight, (src, dst), capacity / capacity.max())
     weight = weight + weight.T
     _, vectors = np.linalg.eigh(np.diag(weight.sum(axis=1)) - weight)
     return np.argsort(vectors[:, 1], kind="stable")
