@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.instance import CollectiveInstance
 
-__all__ = ["MOST_SENDS", "retime", "settle"]
+__all__ = ["MOST_SENDS", "durations", "find_dependencies", "retime", "settle"]
 
 MOST_SENDS = 6_000_000
 
@@ -30,9 +30,8 @@ def retime(
 
     if schedule.num_sends == 0 or schedule.num_sends > MOST_SENDS:
         return schedule
-    occupancy, transfer = _durations(instance, schedule)
-    arrival = schedule.start_ps + transfer
-    waits, next_ptr, nexts = _dependencies(instance, schedule, arrival)
+    occupancy, transfer = durations(instance, schedule)
+    waits, next_ptr, nexts = find_dependencies(instance, schedule)
     start = np.empty(schedule.num_sends, dtype=np.int64)
     makespan = int(
         list_schedule(
@@ -59,8 +58,8 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     from nestopt.collective.greedy.kernels.justify import shift_early
 
     while schedule.num_sends:
-        occupancy, transfer = _durations(instance, schedule)
-        _, ptr, nexts = _dependencies(instance, schedule, schedule.start_ps + transfer)
+        occupancy, transfer = durations(instance, schedule)
+        _, ptr, nexts = find_dependencies(instance, schedule)
         start = schedule.start_ps.copy()
         links = schedule.link.astype(np.int64)
         makespan = int(
@@ -72,7 +71,7 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _durations(
+def durations(
     instance: CollectiveInstance, schedule: Schedule
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Occupancy and transfer time of every send, picoseconds."""
@@ -83,13 +82,14 @@ def _durations(
     return occupancy[row, schedule.link], transfer[row, schedule.link]
 
 
-def _dependencies(
-    instance: CollectiveInstance, schedule: Schedule, arrival: NDArray[np.int64]
+def find_dependencies(
+    instance: CollectiveInstance, schedule: Schedule
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     """How many sends each send waits for, and which wait for it, as (waits, next_ptr, nexts)."""
     from nestopt.collective.greedy.kernels.sends import find_waits
 
     topology, sends = instance.topology, schedule.num_sends
+    arrival = schedule.start_ps + durations(instance, schedule)[1]
     place = schedule.chunk.astype(np.int64) * topology.num_nodes + topology.dst[schedule.link]
     by_place = np.lexsort((arrival, place))
     turn = _turns(instance, schedule)
