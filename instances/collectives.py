@@ -1,11 +1,17 @@
 """The collectives by name: ``all-gather``, ``broadcast:root=3,chunks=4,size=256KB``, ...
 
-Options of every pattern: ``chunks`` (chunks per NPU, 1), ``size`` or ``chunk`` (bytes of a chunk,
-1 MB), ``total`` instead (bytes that each NPU ends with or, for Scatter, Reduce-Scatter and
-All-to-All, begins with, to be cut into chunks), ``npus`` (the group: positions among the NPUs of
-the topology, ``0-7``, ``0-63/2``, ``0-3+8-11``, or ``half`` for every second; all by default) and,
-of the rooted patterns, ``root`` (a position in the group, 0). Several collectives at once are
-separated by semicolons: ``all-gather:npus=0-7;all-to-all:npus=8-15``.
+How much data moves is said in one of two ways. ``buffer=64MiB`` is what benchmarks of collectives
+call the size: the bytes that each NPU ends with (All-Gather, Broadcast, Gather's root) or begins
+with (All-Reduce, Reduce-Scatter, All-to-All, Reduce, Scatter's root). It is cut into the pattern's
+chunks, ``chunks`` of them an NPU (1), so that more chunks are smaller ones; a chunk is rounded up
+to whole bytes. ``total`` is the same and refuses a size that does not divide. ``size`` (or
+``chunk``, 1 MB) is the bytes of one chunk instead, so that more chunks are more data:
+``all-gather:size=1MB,chunks=4`` on 8 NPUs gathers 32 MB.
+
+Further options: ``npus`` (the group: positions among the NPUs of the topology, ``0-7``, ``0-63/2``,
+``0-3+8-11``, or ``half`` for every second; all by default) and, of the rooted patterns, ``root`` (a
+position in the group, 0). Several collectives at once are separated by semicolons:
+``all-gather:npus=0-7;all-to-all:npus=8-15``.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ class _Job:
     chunks: int
     size: int | None
     total: int | None
+    buffer: int | None
     npus: str | None
     root: int
 
@@ -79,7 +86,7 @@ def _job(text: str) -> _Job:
     rooted = spec.family in ROOTED
     if not rooted and spec.option("root") is not None:
         raise spec.error(f"{spec.family} has no root")
-    given = [key for key in ("size", "chunk", "total") if spec.option(key) is not None]
+    given = [key for key in ("size", "chunk", "total", "buffer") if spec.option(key) is not None]
     if len(given) > 1:
         raise spec.error(f"{given[0]} and {given[1]} exclude each other")
     size = _bytes(spec, "size") or _bytes(spec, "chunk")
@@ -89,6 +96,7 @@ def _job(text: str) -> _Job:
         chunks=spec.option_integer("chunks", 1),
         size=size,
         total=_bytes(spec, "total"),
+        buffer=_bytes(spec, "buffer"),
         npus=spec.option("npus"),
         root=spec.option_integer("root", 0, minimum=0),
     )
@@ -112,8 +120,10 @@ def _over(job: _Job, npus: list[int]) -> Collective:
     if rooted and job.root >= len(group):
         raise InputError(f"root={job.root}; the group has {len(group)} NPUs", field=job.text)
     size = 10**6 if job.size is None else job.size
+    pieces = job.chunks * (1 if job.pattern in ("broadcast", "reduce") else len(group))
+    if job.buffer is not None:
+        size = -(-job.buffer // pieces)
     if job.total is not None:
-        pieces = job.chunks * (1 if job.pattern in ("broadcast", "reduce") else len(group))
         if job.total % pieces:
             raise InputError(
                 f"total={job.total} bytes do not divide into {pieces} chunks", field=job.text

@@ -239,6 +239,10 @@ class NetworkBuilder:
             self.link(a, b, spec, tier)
             self.link(b, a, spec, tier)
 
+    def name_of(self, node: int) -> str:
+        """The name of a node."""
+        return self.names[node]
+
     def group(self, kind: str, members: Sequence[int]) -> None:
         """Record nodes that share a fate."""
         self.groups.setdefault(kind, []).append(tuple(members))

@@ -198,16 +198,16 @@ class PlacementChoices:
 
     def add_chunks(self) -> None:
         """Interleaving: every repeated kind comes to a stage in multiples of the chunks."""
-        if self.scenario.chunks == 1:
+        if self.scenario.schedule.chunks == 1:
             return
         for kind, members in self.scenario.members_of_kind:
             if len(members) == 1:
                 continue
             for p in self.positions:
-                most = len(members) // self.scenario.chunks
+                most = len(members) // self.scenario.schedule.chunks
                 times = self._whole(most, "chunks_of", kind, p)
                 held = self._sum(self._inside(o, p) for o in members)
-                self._add(held == self.scenario.chunks * times, "chunks", kind, p)
+                self._add(held == self.scenario.schedule.chunks * times, "chunks", kind, p)
 
     def add_devices(self) -> None:
         """Every role of the chosen grid has a device, and no cell has more than its devices."""

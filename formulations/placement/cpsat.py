@@ -168,7 +168,7 @@ class PlacementCpsat(PlacementModel):
             worst = max(worst, stage)
         bytes_ = scenario.microbatch * self.data.largest_cut
         for _, alpha, beta in scenario.boundary_classes:
-            worst = max(worst, 4 * scenario.chunks * (alpha + bytes_ * beta))
+            worst = max(worst, 2 * scenario.schedule.crossings * (alpha + bytes_ * beta))
         return 4 * worst
 
     def _add_objective(self) -> None:
@@ -187,7 +187,7 @@ class PlacementCpsat(PlacementModel):
     @property
     def _scale(self) -> int:
         """Factor that makes the objective's weights whole."""
-        return self.scenario.chunks
+        return self.scenario.schedule.chunks
 
     # --- shorthands ------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class PlacementCpsat(PlacementModel):
         scenario = self.scenario
         for p, time in self.boundary_time.items():
             for k, (_, alpha, beta) in enumerate(scenario.boundary_classes):
-                twice = 2 * scenario.chunks
+                twice = scenario.schedule.crossings
                 price = [
                     self._down(twice * scenario.microbatch * beta * bytes_) * crossing
                     for bytes_, crossing in self.cuts[p]

@@ -308,15 +308,15 @@ class PlacementMilp(PlacementModel):
     def add_boundary_times(self) -> None:
         """A boundary takes its class's latency, and its class's rate for what the cut carries."""
         scenario = self.scenario
-        bytes_ = scenario.microbatch * self.data.largest_cut
+        times, bytes_ = scenario.schedule.crossings, scenario.microbatch * self.data.largest_cut
         for p in range(scenario.positions - 1):
             carried = self.sum(self.carried[q, k] for q, k in self.carried if q == p)
             self._add(carried >= self.cut[p], "boundary_carries", p)
             price: list[Any] = []
             for k, (_, alpha, beta) in enumerate(scenario.boundary_classes):
                 self._add(self.carried[p, k] <= self.boundary[p, k], "boundary_carried", p, k)
-                price.append(2 * scenario.chunks * alpha / self.unit * self.boundary[p, k])
-                price.append(2 * scenario.chunks * bytes_ * beta / self.unit * self.carried[p, k])
+                price.append(times * alpha / self.unit * self.boundary[p, k])
+                price.append(times * bytes_ * beta / self.unit * self.carried[p, k])
             self._add(self.boundary_time[p] >= self.sum(price), "boundary_time", p)
 
     def add_stage_times(self) -> None:

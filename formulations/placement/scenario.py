@@ -16,13 +16,13 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.prices import price_grid
-from nestopt.placement.model.plan import in_flight
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
     from nestopt.formulations.placement.data import PlacementData, TreeGroup
+    from nestopt.placement.model.schedules import Weights
 
 _SLACK = 1 + 1e-9
 _MOST_COMBINATIONS = 200_000
@@ -76,7 +76,7 @@ class ScenarioData:
         d, b = scenario.replicas, scenario.microbatch
         self.replicas, self.microbatch = d, b
         self.microbatches = workload.global_batch // (d * b)
-        self.chunks = settings.chunks
+        self.schedule = settings.pipeline
         share = len(data.alive) // d
         self.positions = scenario.stages or min(workload.num_operators, share)
         self.limits = np.array([min(t.usable for t in ts) for ts in data.type_sets])
@@ -112,17 +112,12 @@ class ScenarioData:
 
     def held(self, position: int) -> float:
         """Micro-batches in flight at a position."""
-        settings = self.data.settings
-        return in_flight(
-            settings.schedule, self.microbatches, position + 1, self.positions, self.chunks
-        )
+        return self.schedule.in_flight(self.microbatches, position + 1, self.positions)
 
     @cached_property
-    def weights(self) -> tuple[float, float, float]:
+    def weights(self) -> Weights:
         """Weights of the sum of stage times, the largest, and the largest synchronisation."""
-        if self.data.objective == "bottleneck":
-            return 0.0, 1.0, 0.0
-        return 1 / self.chunks, self.microbatches - 1 / self.chunks, 1.0
+        return self.schedule.weights(self.data.objective, self.microbatches)
 
     @cached_property
     def floors(self) -> tuple[float, float]:
@@ -350,5 +345,5 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     largest = max(
         float(least.max()), float(area[data.kinds].sum()) / len(data.alive), total / positions
     )
-    m, v = data.workload.global_batch // (d * b), s.chunks
-    return largest if data.objective == "bottleneck" else total / v + (m - 1 / v) * largest
+    weights = s.pipeline.weights(data.objective, data.workload.global_batch // (d * b))
+    return weights.total * total + weights.largest * largest

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError
-from nestopt.core.integers import divisors
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
@@ -125,11 +124,9 @@ class _Run:
             if self.options.space == "structured":
                 # with one replica both layouts are the same
                 layouts = list(self.settings.layouts) if d > 1 else ["inner"]
-            stages = [0]
-            if self.settings.schedule == "interleaved":
-                most = min(self.data.workload.num_operators, alive // d)
-                microbatches = self.data.workload.global_batch // (d * b)
-                stages = [s for s in divisors(microbatches) if s <= most]
+            most = min(self.data.workload.num_operators, alive // d)
+            microbatches = self.data.workload.global_batch // (d * b)
+            stages = self.settings.pipeline.stage_counts(microbatches, most)
             found += [Scenario(d, b, layout, s) for layout in layouts for s in stages]
         return found
 
@@ -210,7 +207,7 @@ class _Run:
         from nestopt.placement.judge.check.verify import structured_layout
 
         s = self.settings
-        if (plan.schedule, plan.chunks) != (s.schedule, s.chunks):
+        if plan.pipeline != s.pipeline:
             return False
         alive = len(self.data.alive)
         if (plan.replicas, plan.microbatch) not in s.batches(self.data.workload, alive):

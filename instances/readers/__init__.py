@@ -48,9 +48,9 @@ FORMATS: dict[str, Format] = {
     "nvidia-smi": Format(
         "nvidia_smi:read_nvidia_smi",
         "nvidia-smi topo -m",
-        ("gpu", "nvlink", "links", "nvswitch", "pcie"),
+        ("gpu", "nvlink", "links", "nvswitch", "bundles", "pcie", "leave-out"),
     ),
-    "nccl": Format("nccl:read_nccl", "NCCL topology XML", ("smp",)),
+    "nccl": Format("nccl:read_nccl", "NCCL topology XML", ("smp", "nvlink", "xgmi", "bundles")),
     "astra-sim": Format("astra_sim:read_astra_sim", "ASTRA-sim network YAML"),
     "simai": Format("ns3:read_ns3", "SimAI topology text", (), "write_ns3"),
     "ns3": Format("ns3:read_ns3", "ns-3 topology text", (), "write_ns3"),
@@ -61,8 +61,10 @@ FORMATS: dict[str, Format] = {
     "teccl": Format(
         "matrices:read_teccl", "TE-CCL-style matrices (CSV)", ("alpha", "switches"), "write_teccl"
     ),
-    "slurm": Format("hosts:read_slurm", "SLURM topology.conf", _HOSTS),
-    "topograph": Format("hosts:read_topograph", "topograph JSON", _HOSTS),
+    "slurm": Format(
+        "hosts:read_slurm", "SLURM topology.conf or topology.yaml", ("topology", *_HOSTS)
+    ),
+    "topograph": Format("hosts:read_topograph", "topograph JSON or YAML model", _HOSTS),
     "graphml": Format("graphml:read_graphml", "GraphML", ("unit", "parallel"), "write_graphml"),
 }
 

@@ -8,12 +8,11 @@ with the first dimension varying fastest.
 from __future__ import annotations
 
 import math
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import InputError
 from nestopt.instances.grids import Dimension, product
 from nestopt.instances.readers.base import MOST, link_spec, whole
+from nestopt.instances.readers.yaml import load_yaml
 
 if TYPE_CHECKING:
     from nestopt.instances.readers.base import Reading, Source
@@ -58,27 +57,9 @@ def read_astra_sim(source: Source) -> Reading:
 
 
 def _load(source: Source) -> tuple[dict[str, list[Any]], dict[str, int]]:
-    try:
-        yaml: Any = import_module("yaml")
-    except ImportError as error:
-        raise InputError(
-            "reading YAML needs PyYAML: pip install pyyaml", file=source.path
-        ) from error
-    try:
-        tree = yaml.compose(source.text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(source.text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise source.error(
-            f"not YAML: {getattr(error, 'problem', error)}", mark.line + 1 if mark else None
-        ) from error
+    values, line = load_yaml(source)
     if not isinstance(values, dict):
         raise source.error("expected a mapping with topology, npus_count, bandwidth, latency", 1)
-    line = {key.value: key.start_mark.line + 1 for key, _ in tree.value}
-    if len(line) != len(tree.value):
-        twice = [key.value for key, _ in tree.value]
-        field = next(key for key in twice if twice.count(key) > 1)
-        raise source.error("is given twice", line[field], field)
     for field in _FIELDS:
         if field not in values:
             raise source.error("is missing", None, field)

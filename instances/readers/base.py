@@ -15,7 +15,16 @@ from nestopt.instances.spec import LinkSpec, Spec
 if TYPE_CHECKING:
     from nestopt.instances.network import Network
 
-__all__ = ["MOST", "MOST_PARALLEL", "Reading", "Source", "link_spec", "strip_suffix", "whole"]
+__all__ = [
+    "MOST",
+    "MOST_PARALLEL",
+    "Reading",
+    "Source",
+    "bundle",
+    "link_spec",
+    "strip_suffix",
+    "whole",
+]
 
 MOST = 10**6
 MOST_PARALLEL = 1000
@@ -187,6 +196,14 @@ def link_spec(
         if value > _MOST_UNITS:
             raise source.error(f"{_short(shown)} is more than 2**61 {unit}", line, place)
     return LinkSpec(round(rate), round(delay))
+
+
+def bundle(link: LinkSpec, count: int, *, stripe: bool) -> tuple[LinkSpec, int]:
+    """A bundle of `count` equal links: one link of the sum if it stripes, else as it is.
+
+    A message over a bundle that stripes uses all of it; over separate links, one of them.
+    """
+    return (LinkSpec(link.bandwidth * count, link.alpha_ps), 1) if stripe else (link, count)
 
 
 def strip_suffix(

@@ -1,15 +1,22 @@
-"""Scheduler files that list hosts under switches: SLURM's topology.conf, topograph's JSON.
+"""Scheduler files that list hosts under switches: SLURM's topology files and topograph's models.
 
 Neither says what is in a host or how fast a link is, so these are settings: ``gpus`` (a host),
 ``nvlink`` (a GPU's bandwidth inside its host or NVLink domain; needed if there is more than one
 GPU), ``nic`` (a GPU's own link to the switch above its host) and ``uplink`` (every link between two
 switches; needed if there are any), with latencies ``alpha`` for the three, separated by colons.
 
-SLURM: ``SwitchName=`` with ``Nodes=`` or ``Switches=``, hostlists expanded, keys without regard to
-case; ``LinkSpeed`` has no unit there, so it is not used, with a complaint. ``BlockName=`` lines are
-NVLink domains whose hosts meet in one switch. topograph: ``{"switches": {NAME: {"switches": [...],
-"nodes": [{"node_id": ..., "accelerated_network_id": ...}]}}}``; hosts of one accelerated network
-are an NVLink domain.
+SLURM's topology.conf: ``SwitchName=`` with ``Nodes=`` or ``Switches=``, hostlists expanded, keys
+without regard to case; ``LinkSpeed`` has no unit there, so it is not used, with a remark.
+``BlockName=`` lines are NVLink domains whose hosts meet in one switch. SLURM's topology.yaml: a
+list of topologies, each a ``tree`` of ``{switch, children, nodes}`` or a ``block`` list of
+``{block, nodes}``; of several, the setting ``topology`` names one; otherwise the one with
+``cluster_default`` or the first is read, with a remark.
+
+topograph's JSON: ``{"switches": {NAME: {"switches": [...], "nodes": [{"node_id": ...,
+"accelerated_network_id": ...}]}}}``; hosts of one accelerated network are an NVLink domain. Its
+YAML models, older: ``switches`` as a list of ``{name, switches, capacity_blocks}`` with
+``capacity_blocks`` of ``{name, nvlink, nodes}``; newer: ``switches`` by name, with ``blocks`` of
+``{switch, nodes, labels}``, whose label ``.../level-0`` names the NVLink domain.
 """
 
 from __future__ import annotations
@@ -26,27 +33,29 @@ from nestopt.instances.spec import LinkSpec
 if TYPE_CHECKING:
     from nestopt.instances.readers.base import Reading, Source
 
-__all__ = ["expand_hostlist", "read_slurm", "read_topograph"]
+__all__ = ["Fabric", "Switch", "expand_hostlist", "read_slurm", "read_topograph", "reading_of"]
 
 _KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes")
 
 
 @dataclass(slots=True)
-class _Switch:
+class Switch:
+    """A switch: the line that states it, and the switches and hosts below it."""
+
     line: int | None
     switches: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class _Fabric:
+class Fabric:
     """Switches by name, and the NVLink domain of every host that is in one."""
 
-    switches: dict[str, _Switch] = field(default_factory=dict)
+    switches: dict[str, Switch] = field(default_factory=dict)
     domain: dict[str, str] = field(default_factory=dict)
 
 
-def expand_hostlist(source: Source, text: str, line: int, where: str) -> list[str]:
+def expand_hostlist(source: Source, text: str, line: int | None, where: str) -> list[str]:
     """The names of a hostlist, ``tux[0-3,12],gpu7``; zero padding is kept."""
     names: list[str] = []
     for part in re.findall(r"[^,\[]*(?:\[[^\]]*\][^,\[]*)*", text):
@@ -57,7 +66,7 @@ def expand_hostlist(source: Source, text: str, line: int, where: str) -> list[st
     return names
 
 
-def _expand(source: Source, part: str, line: int, where: str) -> list[str]:
+def _expand(source: Source, part: str, line: int | None, where: str) -> list[str]:
     match = re.search(r"\[([^\]]*)\]", part)
     if match is None:
         return [part]
@@ -76,8 +85,13 @@ def _expand(source: Source, part: str, line: int, where: str) -> list[str]:
 
 
 def read_slurm(source: Source) -> Reading:
-    """Read topology.conf (topology/tree or topology/block)."""
-    fabric = _Fabric()
+    """Read topology.conf or topology.yaml (topology/tree or topology/block)."""
+    if re.search(r"(?m)^\s*-\s*topology\s*:", source.text):
+        from nestopt.instances.readers.hosts_yaml import read_slurm_yaml
+
+        return read_slurm_yaml(source)
+    source.settings.option("topology")
+    fabric = Fabric()
     blocks: list[str] = []
     for line, text in _lines(source):
         row: dict[str, str] = {}
@@ -103,8 +117,8 @@ def read_slurm(source: Source) -> Reading:
         elif "blocksizes" not in row:
             raise source.error("needs SwitchName or BlockName", line, text.split()[0])
     if blocks and not fabric.switches:
-        fabric.switches["core"] = _Switch(None, hosts=blocks)
-    return _network(source, fabric)
+        fabric.switches["core"] = Switch(None, hosts=blocks)
+    return reading_of(source, fabric)
 
 
 def _lines(source: Source) -> list[tuple[int, str]]:
@@ -123,11 +137,11 @@ def _lines(source: Source) -> list[tuple[int, str]]:
     return [row for row in rows if row[1]]
 
 
-def _slurm_switch(source: Source, fabric: _Fabric, row: dict[str, str], line: int) -> None:
+def _slurm_switch(source: Source, fabric: Fabric, row: dict[str, str], line: int) -> None:
     for name in expand_hostlist(source, row["switchname"], line, "SwitchName"):
         if name in fabric.switches:
             raise source.error(f"duplicate switch {name!r}", line, "SwitchName")
-        switch = _Switch(line)
+        switch = Switch(line)
         if "switches" in row:
             switch.switches = expand_hostlist(source, row["switches"], line, "Switches")
         if "nodes" in row:
@@ -138,12 +152,16 @@ def _slurm_switch(source: Source, fabric: _Fabric, row: dict[str, str], line: in
 
 
 def read_topograph(source: Source) -> Reading:
-    """Read topograph's JSON model of switches and nodes."""
+    """Read topograph's JSON or YAML model of switches and nodes."""
+    if not source.text.lstrip().startswith("{"):
+        from nestopt.instances.readers.hosts_yaml import read_topograph_yaml
+
+        return read_topograph_yaml(source)
     data = load_json(source)
     table = data.get("switches")
     if not isinstance(table, dict) or not table:
         raise source.error("expected an object of switches", None, "switches")
-    fabric = _Fabric()
+    fabric = Fabric()
     for name, entry in table.items():
         where = f"switches.{name}"
         if not isinstance(entry, dict) or not set(entry) <= {"switches", "nodes"} or not entry:
@@ -153,7 +171,7 @@ def read_topograph(source: Source) -> Reading:
             raise source.error("expected a list of names", None, f"{where}.switches")
         if not isinstance(nodes, list):
             raise source.error("expected a list of nodes", None, f"{where}.nodes")
-        switch = fabric.switches[name] = _Switch(None, children)
+        switch = fabric.switches[name] = Switch(None, children)
         for index, node in enumerate(nodes):
             field_ = f"{where}.nodes[{index}]"
             if not isinstance(node, dict) or not isinstance(node.get("node_id"), str):
@@ -163,10 +181,11 @@ def read_topograph(source: Source) -> Reading:
             domain = node.get("accelerated_network_id")
             if domain:
                 fabric.domain[host] = str(domain)
-    return _network(source, fabric)
+    return reading_of(source, fabric)
 
 
-def _network(source: Source, fabric: _Fabric) -> Reading:
+def reading_of(source: Source, fabric: Fabric) -> Reading:
+    """The network of switches and hosts, with the settings that say what is in a host."""
     settings = source.settings
     source.needed("gpus", "how many GPUs a host has")
     gpus = settings.option_integer("gpus", 1)

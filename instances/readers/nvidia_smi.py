@@ -1,12 +1,20 @@
 """``nvidia-smi topo -m``: the matrix of how the GPUs of one machine are connected.
 
 The matrix has link types, not bandwidths, so the NVLink generation is a setting: ``gpu=p100`` (20
-GB/s a link, 4 links), ``v100`` (25, 6), ``a100`` (25, 12), ``h100`` (25, 18) or ``b200`` (50, 18);
+GB/s a link, 4 links), ``v100`` (25, 6), ``a100`` (25, 12), ``h100``, ``h200``, ``gh200`` (25, 18),
+``b200``, ``gb200``, ``b300``, ``gb300`` (50, 18), or one without NVLink (``l4``, ``l40s``, ``t4``);
 or ``nvlink=RATE`` and ``links=N``. ``NVk`` is k links between a pair, except on NVSwitch systems,
 where every pair shows the total of one GPU: a GPU whose row adds up to more links than it has is on
-NVSwitches, if the whole matrix says the same, and then every GPU has k links into one switch.
-``pcie=RATE`` joins all GPUs to a host switch with that bandwidth as well; latencies are 0. The
-header's underline codes, which ``nvidia-smi`` prints even into a pipe, are removed.
+NVSwitches, if all GPUs that have NVLinks say the same, and then each of them has k links into one
+switch.
+
+A bundle of links stripes, so that a message uses all of it: one link of the sum. With
+``bundles=separate`` its links stand side by side and a message uses one (not on an NVSwitch, which
+spreads every message).
+
+A GPU without NVLink among others that have it needs ``pcie=RATE``, which joins all GPUs to a host
+switch with that bandwidth, or ``leave-out=3:5``, which leaves GPUs out by number. Latencies are 0.
+The header's underline codes, which ``nvidia-smi`` prints even into a pipe, are removed.
 """
 
 from __future__ import annotations
@@ -16,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nestopt.instances.network import NetworkBuilder
-from nestopt.instances.readers.base import whole
+from nestopt.instances.readers.base import bundle, whole
 from nestopt.instances.spec import LinkSpec
 
 if TYPE_CHECKING:
@@ -29,7 +37,15 @@ GENERATIONS = {
     "v100": (25, 6),
     "a100": (25, 12),
     "h100": (25, 18),
+    "h200": (25, 18),
+    "gh200": (25, 18),
     "b200": (50, 18),
+    "gb200": (50, 18),
+    "b300": (50, 18),
+    "gb300": (50, 18),
+    "l4": (0, 0),
+    "l40s": (0, 0),
+    "t4": (0, 0),
 }
 """NVLink bandwidth a link and direction (GB/s) and links a GPU."""
 
@@ -48,40 +64,85 @@ class _Matrix:
 
 
 def read_nvidia_smi(source: Source) -> Reading:
-    """Read the matrix; settings ``gpu`` or ``nvlink`` and ``links``, ``nvswitch``, ``pcie``."""
+    """Read the matrix.
+
+    Settings: ``gpu`` or ``nvlink`` and ``links``, ``nvswitch``, ``bundles``, ``pcie``,
+    ``leave-out``.
+    """
     rate, most = _generation(source)
-    matrix = _parse(source)
+    matrix = _leave_out(source, _parse(source))
     mode = source.settings.choice("nvswitch", ("auto", "yes", "no"), "auto")
+    stripe = source.settings.choice("bundles", ("stripe", "separate"), "stripe") == "stripe"
     switched = _on_nvswitch(source, matrix, most, mode)
     builder = NetworkBuilder()
     gpus = [builder.npu(name) for name in matrix.gpus]
-    link = LinkSpec(rate)
+    alone = [gpu for gpu, row in zip(gpus, matrix.links) if not any(row)]
     if switched:
         switch = builder.switch("nvswitch")
+        link, _ = bundle(LinkSpec(rate), switched, stripe=True)
         for gpu in gpus:
-            builder.cable(gpu, switch, link, "nvlink", switched)
+            if gpu not in alone:
+                builder.cable(gpu, switch, link, "nvlink")
     else:
         for a in range(len(gpus)):
             for b in range(a + 1, len(gpus)):
-                builder.cable(gpus[a], gpus[b], link, "nvlink", matrix.links[a][b])
-    pcie = source.settings.option("pcie")
-    alone = [n for n, row in zip(matrix.gpus, matrix.links) if not any(row)]
-    if pcie is not None:
-        host = builder.switch("host")
-        host_link = LinkSpec(source.rate("pcie", "how fast PCIe is"))
-        for gpu in gpus:
-            builder.cable(gpu, host, host_link, "pcie")
-    elif alone and len(gpus) > 1:
-        raise source.error(
-            "has no NVLink and the format does not say how fast PCIe is; give the setting pcie",
-            matrix.lines[matrix.gpus.index(alone[0])],
-            alone[0],
-        )
+                count = matrix.links[a][b]
+                if count:
+                    link, number = bundle(LinkSpec(rate), count, stripe=stripe)
+                    builder.cable(gpus[a], gpus[b], link, "nvlink", number)
+    _pcie(source, builder, matrix, gpus, alone)
     builder.group("node", gpus)
     return source.reading(builder.build(source.name))
 
 
+def _pcie(
+    source: Source, builder: NetworkBuilder, matrix: _Matrix, gpus: list[int], alone: list[int]
+) -> None:
+    """The host switch, where its rate is stated; needed where a GPU has no NVLink."""
+    if source.settings.option("pcie") is not None:
+        host = builder.switch("host")
+        link = LinkSpec(source.rate("pcie", "how fast PCIe is"))
+        for gpu in gpus:
+            builder.cable(gpu, host, link, "pcie")
+    elif alone and len(gpus) > 1:
+        names = [matrix.gpus[gpu] for gpu in alone]
+        numbers = ":".join(name.removeprefix("GPU") for name in names)
+        raise source.error(
+            "has no NVLink and the format does not say how fast PCIe is; give the setting pcie "
+            f"(pcie=64GB/s, say), or leave GPUs out with leave-out={numbers}",
+            matrix.lines[alone[0]],
+            names[0],
+        )
+    if alone and len(alone) < len(gpus):
+        names = [matrix.gpus[gpu] for gpu in alone]
+        source.complain(
+            "has no NVLink while others have; it is reached by PCIe alone",
+            matrix.lines[alone[0]],
+            ", ".join(names),
+        )
+
+
+def _leave_out(source: Source, matrix: _Matrix) -> _Matrix:
+    """The matrix without the GPUs of the setting ``leave-out``, numbers separated by colons."""
+    text = source.settings.option("leave-out")
+    if text is None:
+        return matrix
+    out = set()
+    for part in text.split(":"):
+        name = f"GPU{whole(source, part, None, 'setting leave-out')}"
+        if name not in matrix.gpus:
+            raise source.error(f"the matrix has no {name}", None, "setting leave-out")
+        out.add(name)
+    kept = [index for index, name in enumerate(matrix.gpus) if name not in out]
+    return _Matrix(
+        [matrix.gpus[a] for a in kept],
+        [matrix.lines[a] for a in kept],
+        [[matrix.links[a][b] for b in kept] for a in kept],
+    )
+
+
 def _generation(source: Source) -> tuple[int, int]:
+    """Bytes/s of an NVLink and direction, and the links of a GPU."""
     settings = source.settings
     gpu, nvlink = settings.option("gpu"), settings.option("nvlink")
     if gpu is not None:
@@ -160,8 +221,12 @@ def _row(source: Source, header: list[str], tokens: list[str], line: int, found:
 
 
 def _on_nvswitch(source: Source, matrix: _Matrix, most: int, mode: str) -> int:
-    """Links of every GPU into the NVSwitch; 0 where links go from GPU to GPU."""
-    off = {count for a, row in enumerate(matrix.links) for b, count in enumerate(row) if a != b}
+    """Links of every GPU into the NVSwitch; 0 where links go from GPU to GPU.
+
+    GPUs without any NVLink are not on the switch and do not speak against one.
+    """
+    with_links = [a for a, row in enumerate(matrix.links) if any(row)]
+    off = {matrix.links[a][b] for a in with_links for b in with_links if a != b}
     too_many = next((a for a, row in enumerate(matrix.links) if sum(row) > most), None)
     uniform = len(off) == 1 and 0 not in off
     if mode == "yes" or (mode == "auto" and too_many is not None and uniform):

@@ -123,7 +123,8 @@ def predict(run: Run, figures: Calibration | None = None) -> float:
             alone = evaluate(workload, _without(cluster, levels=len(cluster.levels)), plan, costs)
             seconds = free.seconds + figures.tensor_exposed * (priced.seconds - free.seconds)
             count = run.batch // (run.data * microbatch)
-            time = combine(seconds, alone.sync, count, chunks)
+            weights = plan.pipeline.weights("iteration-time", count)
+            time = combine(seconds, alone.sync, weights)
         rating = (not priced.fits, time)
         if best is None or rating < best:
             best = rating

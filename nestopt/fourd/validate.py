@@ -20,7 +20,7 @@ from nestopt.fourd.axonn import axonn_20b, axonn_80b
 from nestopt.fourd.predict import calibrated, predict
 from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
-from nestopt.placement.model.plan import in_flight
+from nestopt.placement.model.schedules import make_schedule
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.pricing.comm import Network, families_of, family_profiles
 from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
@@ -184,8 +184,8 @@ def _first_stage(name: str, mode: Mode) -> tuple[float, float]:
     inside = range(1, 1 + layers // stages)
     block = costs.blocks([list(inside)])
     stored = costs.memory(block, Grid(1, 8, 1, 1, 1), [mode], size, 1).stored[0, 0]
-    schedule = "interleaved" if chunks > 1 else "1f1b"
-    held = in_flight(schedule, count, stages, stages, chunks)
+    schedule = make_schedule("interleaved" if chunks > 1 else "1f1b", chunks)
+    held = schedule.in_flight(count, stages, stages)
     bytes_each = workload.bytes_weight + workload.bytes_gradient + workload.bytes_optimizer
     states = bytes_each * sum(workload.operators[i].params for i in inside) / 8
     return states / 2**30, held * stored / 2**30

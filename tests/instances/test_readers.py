@@ -113,14 +113,15 @@ def test_bandwidth_totals(
 
 def test_dgx1v_is_the_same_from_every_source() -> None:
     expected = links(network_by_name("dgx1v"))
-    assert links(load("nvidia-smi", "dgx1v.smi.txt", gpu="v100")) == expected
+    assert links(load("nvidia-smi", "dgx1v.smi.txt", gpu="v100", bundles="separate")) == expected
     assert links(load("sccl", "dgx1.sccl.json", link="25GB/s")) == expected
 
 
-def test_nvswitch_matrix_is_one_switch_of_18_links() -> None:
+def test_nvswitch_matrix_is_one_switch_over_which_18_links_stripe() -> None:
     network = load("nvidia-smi", "h100.smi.txt", gpu="h100")
     assert int(network.is_switch.sum()) == 1
-    assert np.bincount(network.src).tolist() == [18] * 8 + [144]
+    assert np.bincount(network.src).tolist() == [1] * 8 + [8]
+    assert set(network.bandwidth.tolist()) == {18 * 25 * GB}
 
 
 def test_ansi_codes_are_removed_with_a_complaint() -> None:

@@ -13,7 +13,7 @@ from nestopt.core.result import Reason, Result, Termination
 from nestopt.placement.judge.check import price
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.model.instance import PlacementInstance
-from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.plan import Hides, Plan, Stage, StageConfig
 from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
@@ -257,7 +257,19 @@ def _random_plan(
         devices = used[at : at + d * config.width].reshape(d, config.width)
         stages.append(Stage(tuple(sorted(part)), config, devices.astype(np.int64)))
         at += d * config.width
+    stages = [replace(stage, config=_hiding(rng, stage.config)) for stage in stages]
     return Plan(tuple(stages), d, b, schedule, chunks)
+
+
+def _hiding(rng: np.random.Generator, config: StageConfig) -> StageConfig:
+    """The configuration with some of the communication hidden that it can hide."""
+    hides = Hides(int(rng.integers(0, 8)))
+    _, y, _ = config.tensor
+    if config.tensor != (1, y, 1) or y == 1 or config.overlap:
+        hides &= ~Hides.TENSOR
+    if config.zero < 2:
+        hides &= ~Hides.GATHERS
+    return replace(config, hides=hides)
 
 
 def _random_config(

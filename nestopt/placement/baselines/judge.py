@@ -53,7 +53,7 @@ class Judge:
     def price(self, plan: Plan) -> float:
         """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
         self.priced += 1
-        if plan.schedule == "interleaved" and not self._interleaves(plan):
+        if not self._suits(plan):
             return math.inf
         found = evaluate(self.workload, self.cluster, plan, self.costs)
         value = found.objective(self.options.objective) if found.fits else math.inf
@@ -63,13 +63,18 @@ class Judge:
                 self.options.progress(self.seconds, value, -math.inf, self.method)
         return value
 
-    def _interleaves(self, plan: Plan) -> bool:
-        """Whether the stages divide the micro-batches, and the chunks the operators."""
+    def _suits(self, plan: Plan) -> bool:
+        """Whether the schedule can run the plan's micro-batches and cut its stages."""
+        schedule = plan.pipeline
+        m = self.workload.global_batch // (plan.replicas * plan.microbatch)
+        if not schedule.suits(m, len(plan.stages)):
+            return False
+        if schedule.chunks == 1:
+            return True
         kinds = self.costs.kind_of
         repeated = np.bincount(kinds) > 1
-        m = self.workload.global_batch // (plan.replicas * plan.microbatch)
         held = [np.bincount(kinds[list(s.operators)], minlength=len(repeated)) for s in plan.stages]
-        return m % len(plan.stages) == 0 and not (np.stack(held)[:, repeated] % plan.chunks).any()
+        return bool(schedule.divides(np.stack(held), repeated).all())
 
     def run(self, plans: Iterable[Plan]) -> Result:
         """Price plans until they or the time end; the best as a result."""

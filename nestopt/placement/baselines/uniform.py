@@ -8,7 +8,7 @@ import numpy as np
 
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
-from nestopt.placement.model.plan import Plan, Stage, in_flight
+from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES, Grid, Mode, config_of
 
@@ -90,7 +90,7 @@ def _uniform(
     """
     _chain_only(judge.workload)
     alive = len(judge.cluster.alive)
-    objective, chunks = judge.options.objective, judge.settings.chunks
+    objective, schedule = judge.options.objective, judge.settings.pipeline
     begins = _units(judge)
     splits: dict[tuple[bytes, int], list[int]] = {}
     for grid in grids:
@@ -106,7 +106,7 @@ def _uniform(
             for stages in range(1, most + 1):
                 if full and stages < most and alive % (d * grid.width * stages):
                     continue
-                if judge.settings.schedule == "interleaved" and m % stages:
+                if not schedule.suits(m, stages):
                     continue
                 fitting: dict[tuple[int, ...], list[bool]] = {}
                 for index, mode in enumerate(offered):
@@ -116,9 +116,8 @@ def _uniform(
                         splits[key] = even_split(times, stages)
                     ends = splits[key]
                     slowest = np.add.reduceat(times, [0, *ends[:-1]]).max()
-                    floor = slowest
-                    if objective == "iteration-time":
-                        floor = (m - 1 / chunks) * slowest + times.sum() / chunks
+                    weights = schedule.weights(objective, m)
+                    floor = weights.total * times.sum() + weights.largest * slowest
                     if floor >= judge.best:
                         continue
                     ends = [*(begins[end] for end in ends[:-1]), judge.workload.num_operators]
@@ -145,7 +144,7 @@ def _may_fit(
     memory = judge.costs.memory(blocks, grid, modes, b, d)
     s, stages = judge.settings, len(ends)
     m = judge.workload.global_batch // (d * b)
-    held = [in_flight(s.schedule, m, stages - q, stages, s.chunks) for q in range(stages)]
+    held = [s.pipeline.in_flight(m, stages - q, stages) for q in range(stages)]
     need = memory.fixed + np.array(held)[:, None] * memory.stored
     room = max(judge.cluster.types[i].usable for i in judge.cluster.type_of)
     return (need <= room).all(axis=0).tolist()

@@ -105,7 +105,7 @@ def _reasons(
 
 
 def _never_fits(workload: Workload, settings: SpaceSettings, devices: int) -> str:
-    if settings.schedule == "interleaved":
+    if settings.pipeline.fixes_stages:
         return (
             f"divisibility: no pipeline on {devices} devices has a number of stages that divides "
             f"its micro-batches and, in every stage, the operators of each repeated kind in "
@@ -214,7 +214,7 @@ def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> Space
         r for r in settings.recompute if r != "none" or "selective" not in settings.recompute
     )
     microbatch = settings.microbatch
-    if settings.schedule != "interleaved":
+    if not settings.pipeline.fixes_stages:
         multiples = {1}
         for parts in {g.sample_parts for g in settings.grids(workload, devices)}:
             multiples |= {math.lcm(parts, x) for x in multiples}

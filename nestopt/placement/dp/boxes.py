@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.entries import Entries
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.sums import Offers
-    from nestopt.placement.dp.tables import Weights
+    from nestopt.placement.model.schedules import Weights
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.core.integers import divisors
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
-from nestopt.placement.dp.tables import CLOSE, Batch, Weights, boundary_prices, floors
+from nestopt.placement.dp.tables import CLOSE, Batch, boundary_prices, floors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,15 +70,12 @@ class Case:
 
 
 def batches(workload: Workload, settings: SpaceSettings, devices: int) -> Iterator[Batch]:
-    """Every batch of the space; interleaving also fixes the number of stages."""
+    """Every batch of the space, with the number of stages if the schedule has to know it."""
     for d, b in settings.batches(workload, devices):
         m = workload.global_batch // (d * b)
-        if settings.schedule == "interleaved":
-            for s in divisors(m):
-                if s <= min(workload.num_operators, devices // d):
-                    yield Batch(d, b, m, settings.schedule, settings.chunks, s)
-        else:
-            yield Batch(d, b, m, settings.schedule, settings.chunks, 0)
+        most = min(workload.num_operators, devices // d)
+        for s in settings.pipeline.stage_counts(m, most):
+            yield Batch(d, b, m, settings.pipeline, s)
 
 
 def all_cases(search: Search) -> list[Case]:
@@ -138,7 +134,7 @@ def _floor(
         return np.full(units + 1, math.inf)
     alpha, beta = best_sides(search.best, widths, batch.replicas)
     prices = boundary_prices(lattice, batch, alpha, beta)
-    weights = Weights.of(search.objective, batch.microbatches, batch.chunks)
+    weights = batch.schedule.weights(search.objective, batch.microbatches)
     held = float(batch.held(1)[1])
     return floors(lattice, entries, widths, units, prices, held, weights)
 

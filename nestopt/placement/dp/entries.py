@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.tables import Batch
     from nestopt.placement.model.cluster import DeviceType
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ def build_entries(
     spots : sequence of sequences of int
         The classes of each spot.
     divisible : bool array (R,) or None
-        Blocks that interleaving can cut into equal chunks; None if it does not matter.
+        Blocks that the schedule can cut into equal chunks; None if it does not cut them.
     """
     rows = len(lattice.blocks.cut_in)
     alike: dict[tuple[int, tuple[DeviceType, ...]], list[int]] = {}
@@ -143,14 +143,14 @@ def build_entries(
         b, d = batch.microbatch, batch.replicas
         fixed, stored = costs.memory(lattice.blocks, grids[g], offered, b, d)
         room = min(t.usable for t in types)
-        holds = _capacity(fixed, stored, room, batch.schedule != "interleaved")
+        holds = _capacity(fixed, stored, room, batch.schedule.chunks == 1)
         holds[~allowed] = 0.0
         chunk = max(1, _MOST_PRICES // holds.size)
         for first in range(0, len(members), chunk):
             profiles = np.stack([classes[i].profiles for i in members[first : first + chunk]])
             rates = costs.rates(grids[g], offered, b, d, profiles, types)
             seconds = lattice.blocks.counts @ rates
-            sync = costs.sync(lattice.blocks, grids[g], offered, d, profiles, types)
+            sync = costs.sync(lattice.blocks, grids[g], offered, b, d, profiles, types)
             keep = _pareto(seconds, sync, holds)
             counts.append(keep.sum(axis=2).ravel())
             _, row, column = np.nonzero(keep)
@@ -166,13 +166,18 @@ def build_entries(
 
 
 def _columns(modes: Sequence[Mode]) -> list[int]:
-    """The modes worth pricing: overlap is never slower and takes no memory."""
-    offered = set(modes)
-    return [
-        index
-        for index, mode in enumerate(modes)
-        if mode.overlap or (*mode[:3], True) not in offered
-    ]
+    """The modes worth pricing: to hide more is never slower and takes no memory."""
+
+    def beaten(mode: Mode) -> bool:
+        return any(
+            other != mode
+            and other[:3] == mode[:3]
+            and other.overlap >= mode.overlap
+            and other.hides & mode.hides == mode.hides
+            for other in modes
+        )
+
+    return [index for index, mode in enumerate(modes) if not beaten(mode)]
 
 
 def _allowed(
@@ -284,10 +289,9 @@ def _merged(
     return order[:used].copy(), merged
 
 
-def divisible_blocks(lattice: StageLattice, settings: SpaceSettings) -> NDArray[np.bool_] | None:
-    """Blocks that ``interleaved`` can cut into equal chunks, or None for other schedules."""
-    if settings.schedule != "interleaved":
+def divisible_blocks(lattice: StageLattice, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
+    """Blocks that a schedule can cut into equal chunks, or None if it does not cut them."""
+    if schedule.chunks == 1:
         return None
     counts = lattice.blocks.counts
-    repeated = counts.max(axis=0) > 1
-    return ((counts[:, repeated] % settings.chunks) == 0).all(axis=1)
+    return schedule.divides(counts, counts.max(axis=0) > 1)

@@ -101,7 +101,7 @@ def expand(
     w_largest: float,
     w_sync: float,
     volume: float,
-    chunks: int,
+    crossings: int,
     incumbent: float,
     only_stages: int,
     most: int,
@@ -149,7 +149,7 @@ def expand(
                         )
                         beta = max(side[g, p, 0, level], side[grid, place, 0, level])
                         alpha = max(side[g, p, 1, level], side[grid, place, 1, level])
-                        x = 2.0 * chunks * (alpha + volume * cut[ideal] * beta)
+                        x = crossings * (alpha + volume * cut[ideal] * beta)
                     done_sum = floats[index, 0] + 2.0 * x
                     done_max = max(floats[index, 1], floats[index, 2] + x)
                     done_sync = floats[index, 3]

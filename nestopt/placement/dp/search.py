@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.sums import Offers
-from nestopt.placement.dp.tables import CLOSE, Weights
+from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.pricing.cost import config_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.lattice import StageLattice
     from nestopt.placement.dp.relaxed import Best
     from nestopt.placement.dp.tables import Batch
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.space import SpaceSettings
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
@@ -88,11 +88,15 @@ class Search:
     label_limit: int = 40_000_000
     stats: Stats = field(default_factory=Stats)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
+        default_factory=dict, init=False
+    )
 
-    @cached_property
-    def divisible(self) -> NDArray[np.bool_] | None:
-        """Blocks that ``interleaved`` can cut into equal chunks, None for other schedules."""
-        return divisible_blocks(self.lattice, self.settings)
+    def divisible(self, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
+        """Blocks that a schedule can cut into equal chunks, None if it does not cut them."""
+        if schedule not in self._divisible:
+            self._divisible[schedule] = divisible_blocks(self.lattice, schedule)
+        return self._divisible[schedule]
 
     def entries(
         self,
@@ -114,7 +118,8 @@ class Search:
             place = {i: n for n, i in enumerate(used)}
             built = build_entries(
                 self.costs, self.lattice, grids, modes, [classes[i] for i in used],
-                [[place[i] for i in spot] for spot in new.values()], batch, self.divisible,
+                [[place[i] for i in spot] for spot in new.values()], batch,
+                self.divisible(batch.schedule),
             )  # fmt: skip
             self._priced |= zip(new, built.by_spot(len(new)), strict=True)
         return Entries.joined([self._priced[k] for k in keys])
@@ -212,7 +217,7 @@ class Search:
             entries,
             Offers.of(geometry, batch),
             len(geometry.spots),
-            Weights.of(self.objective, batch.microbatches, batch.chunks),
+            batch.schedule.weights(self.objective, batch.microbatches),
             batch.held(most),
             (longest, float(entries.sync.max())),
             incumbent,
@@ -222,7 +227,7 @@ class Search:
     def _dearest(self, geometry: Geometry, batch: Batch) -> Floats:
         """Most that the boundary behind each ideal can cost, (I,)."""
         top = geometry.side[:, :, :, -1].max(axis=(0, 1))
-        prices = 2 * batch.chunks * (top[1] + batch.microbatch * self.lattice.cut * top[0])
+        prices = batch.schedule.crossings * (top[1] + batch.microbatch * self.lattice.cut * top[0])
         prices[0] = 0.0
         return np.asarray(prices)
 
@@ -292,7 +297,8 @@ class Search:
                     entries.start, entries.seconds, entries.sync, entries.holds, held[k + 1],
                     tables[bucket[k]], boxes.offers.left, dearest, box.time[1] / CLOSE,
                     box.sync[1] / CLOSE, weights.total, weights.largest, weights.sync,
-                    float(batch.microbatch), batch.chunks, best, batch.stages, label_limit,
+                    float(batch.microbatch), batch.schedule.crossings, best, batch.stages,
+                    label_limit,
                 )  # fmt: skip
                 if found >= 0:
                     best_label = found
@@ -330,4 +336,5 @@ class Search:
                 )
             )
             label = parent
-        return Plan(tuple(stages), batch.replicas, batch.microbatch, batch.schedule, batch.chunks)
+        schedule = batch.schedule
+        return Plan(tuple(stages), batch.replicas, batch.microbatch, schedule.name, schedule.chunks)

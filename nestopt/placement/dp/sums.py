@@ -63,7 +63,7 @@ class Offers:
     @classmethod
     def of(cls, geometry: Geometry, batch: Batch) -> Offers:
         """The offers of a geometry."""
-        factor = 2.0 * batch.chunks * np.array([1.0, batch.microbatch])
+        factor = float(batch.schedule.crossings) * np.array([1.0, batch.microbatch])
         unit, places = geometry.unit, geometry.places
         cells = places // unit
         left = np.zeros((len(geometry.width), places + 1, 2))

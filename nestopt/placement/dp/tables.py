@@ -8,36 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
-from nestopt.placement.model.plan import in_flight
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.entries import Entries
     from nestopt.placement.dp.lattice import StageLattice
+    from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["CLOSE", "Batch", "Weights", "boundary_prices", "floors"]
+__all__ = ["CLOSE", "Batch", "boundary_prices", "floors"]
 
 CLOSE = 1.0 - 1e-12
 """A bound at or above this share of the incumbent closes: rounding is not an improvement."""
-
-
-class Weights(NamedTuple):
-    """The objective ``total * sum_q t_q + largest * max_q t_q + sync * max_q S_q``."""
-
-    total: float
-    largest: float
-    sync: float
-
-    @classmethod
-    def of(cls, objective: str, microbatches: int, chunks: int) -> Weights:
-        """The weights of an objective's name (``MODEL.md``, section 6)."""
-        if objective == "bottleneck":
-            return cls(0.0, 1.0, 0.0)
-        return cls(1.0 / chunks, microbatches - 1.0 / chunks, 1.0)
 
 
 class Batch(NamedTuple):
@@ -46,17 +30,16 @@ class Batch(NamedTuple):
     replicas: int
     microbatch: int
     microbatches: int
-    schedule: str
-    chunks: int
+    schedule: PipelineSchedule
     stages: int
-    """Number of stages if the schedule needs it beforehand (interleaved), else 0."""
+    """Number of stages if the schedule needs it beforehand, else 0."""
 
     def held(self, most: int) -> Floats:
         """``held[k]``: micro-batches in flight in a stage with ``k`` stages from it to the last."""
         return np.array(
             [0.0]
             + [
-                in_flight(self.schedule, self.microbatches, k, self.stages, self.chunks)
+                self.schedule.in_flight(self.microbatches, k, self.stages)
                 for k in range(1, most + 1)
             ]
         )
@@ -188,7 +171,7 @@ def _unit_columns(units: int) -> tuple[Ints, Ints]:
 def boundary_prices(lattice: StageLattice, batch: Batch, alpha: Floats, beta: Floats) -> Floats:
     """Prices of the boundary behind each ideal from seconds and seconds per byte by width."""
     volume = batch.microbatch * lattice.cut
-    prices = 2 * batch.chunks * (alpha[:, None] + beta[:, None] * volume)
+    prices = batch.schedule.crossings * (alpha[:, None] + beta[:, None] * volume)
     prices[:, [0, -1]] = 0.0
     return prices
 

@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntFlag
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.core.errors import unknown_name
+from nestopt.placement.model.schedules import make_schedule
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
-__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "in_flight"]
+    from nestopt.placement.model.schedules import PipelineSchedule
+
+__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "Hides"]
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
+
+
+class Hides(IntFlag):
+    """Communication that a stage's framework runs behind computation (``MODEL.md``, section 5).
+
+    ``TENSOR``: the reduces of tensor parallelism behind the products of their operator (ring
+    exchange). ``SYNC``: the synchronisation of the replicas behind the last backward pass, and the
+    gather of updated weights behind the next forward pass. ``GATHERS``: what ZeRO 2 and 3 send for
+    each micro-batch behind the pass of an operator alike (prefetch).
+    """
+
+    NONE = 0
+    TENSOR = 1
+    SYNC = 2
+    GATHERS = 4
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is hidden, in words: ``("tensor", "sync")``."""
+        return tuple(str(flag.name).lower() for flag in Hides if flag in self)
+
+    @classmethod
+    def of_words(cls, words: Iterable[str]) -> Hides:
+        """Inverse of `words`.
+
+        Raises
+        ------
+        UsageError
+            If a word is unknown (with a suggestion).
+        """
+        known = {str(flag.name).lower(): flag for flag in cls}
+        found = cls.NONE
+        for word in words:
+            if word not in known:
+                raise unknown_name("communication to hide", word, known)
+            found |= known[word]
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,7 +77,10 @@ class StageConfig:
     recompute : str
         ``none``, ``selective`` or ``full``.
     overlap : bool
-        Whether the decomposition's communication runs behind computation where it can.
+        Whether the decomposition's communication runs behind computation where it can (AxoNN's
+        three overlaps).
+    hides : Hides
+        What other communication runs behind computation.
     """
 
     tensor: tuple[int, int, int] = (1, 1, 1)
@@ -42,6 +90,7 @@ class StageConfig:
     zero: int = 0
     recompute: str = "none"
     overlap: bool = False
+    hides: Hides = Hides.NONE
 
     @property
     def t(self) -> int:
@@ -63,6 +112,7 @@ class StageConfig:
             "zero": self.zero,
             "recompute": self.recompute,
             "overlap": self.overlap,
+            **({"hides": list(self.hides.words)} if self.hides else {}),
         }
 
     def label(self) -> str:
@@ -77,6 +127,8 @@ class StageConfig:
             parts.append("sp")
         if self.overlap:
             parts.append("ov")
+        if self.hides:
+            parts.append("hides-" + "+".join(self.hides.words))
         parts.append(f"z{self.zero}")
         if self.recompute != "none":
             parts.append(self.recompute)
@@ -102,6 +154,11 @@ class Plan:
     schedule: str = "1f1b"
     chunks: int = 1
     report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def pipeline(self) -> PipelineSchedule:
+        """The schedule as an object."""
+        return make_schedule(self.schedule, self.chunks)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON (schema ``nestopt.plan/1``)."""
@@ -150,6 +207,7 @@ class Plan:
                         config.zero,
                         config.recompute,
                         config.overlap,
+                        Hides.of_words(config.hides),
                     ),
                     np.array(entry.devices, dtype=np.int64),
                 )
@@ -162,28 +220,3 @@ class Plan:
             model.chunks,
             dict(model.report),
         )
-
-
-def in_flight(
-    schedule: str, microbatches: int, stages_left: int, stages: int, chunks: int
-) -> float:
-    """Micro-batches whose activations a stage holds at once.
-
-    Parameters
-    ----------
-    schedule : str
-        ``1f1b``, ``gpipe`` or ``interleaved``.
-    microbatches : int
-        m, per replica and iteration.
-    stages_left : int
-        Stages from this one to the last, itself included (s - q).
-    stages : int
-        All stages (only interleaving needs it).
-    chunks : int
-        Chunks a stage (v).
-    """
-    if schedule == "gpipe":
-        return microbatches
-    if schedule == "interleaved":
-        return min(microbatches, (2 * (stages_left - 1) + (chunks - 1) * stages + 1) / chunks)
-    return min(microbatches, stages_left)

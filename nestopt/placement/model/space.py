@@ -12,10 +12,12 @@ from nestopt.core.errors import InputError
 from nestopt.core.integers import divisors
 from nestopt.placement.model.grid import Grid
 from nestopt.placement.model.plan import RECOMPUTE
+from nestopt.placement.model.schedules import SCHEDULE_NAMES, Interleaved, make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
 __all__ = ["SPACE_SETTINGS", "SpaceSettings", "divisors"]
@@ -109,16 +111,22 @@ class SpaceSettings:
             (word,) = _words("uniform", settings["uniform"], ("true", "false"), single=True)
             values["uniform"] = word == "true"
         if "schedule" in settings:
-            known = ("1f1b", "gpipe", "interleaved")
-            (values["schedule"],) = _words("schedule", settings["schedule"], known, single=True)
+            (values["schedule"],) = _words(
+                "schedule", settings["schedule"], SCHEDULE_NAMES, single=True
+            )
         if "chunks" in settings:
             (values["chunks"],) = _integers("chunks", settings["chunks"], low=1, single=True)
-        interleaved = values.get("schedule") == "interleaved"
+        interleaved = values.get("schedule") == Interleaved.name
         if interleaved and values.get("chunks", 1) == 1:
             raise InputError("interleaving needs chunks=2 or more", field="--set chunks")
         if not interleaved and values.get("chunks", 1) != 1:
             raise InputError("chunks needs schedule=interleaved", field="--set chunks")
         return cls(**values)  # type: ignore[arg-type]
+
+    @property
+    def pipeline(self) -> PipelineSchedule:
+        """The schedule as an object."""
+        return make_schedule(self.schedule, self.chunks)
 
     def grids(self, workload: Workload, devices: int) -> list[Grid]:
         """The grids that suit at least one operator and `devices` devices."""

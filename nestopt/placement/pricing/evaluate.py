@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.placement.model.plan import in_flight
 from nestopt.placement.pricing.comm import (
     Network,
     families_of,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.plan import Plan
+    from nestopt.placement.model.schedules import Weights
     from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
@@ -60,9 +60,11 @@ class Evaluation:
         return self.bottleneck if kind == "bottleneck" else self.iteration_time
 
 
-def combine(seconds: Floats, sync: Floats, microbatches: int, chunks: int) -> float:
-    """Iteration time from stage times (``MODEL.md``, section 6)."""
-    return float(seconds.sum() / chunks + (microbatches - 1 / chunks) * seconds.max() + sync.max())
+def combine(seconds: Floats, sync: Floats, weights: Weights) -> float:
+    """An objective from stage times (``MODEL.md``, section 6)."""
+    return float(
+        weights.total * seconds.sum() + weights.largest * seconds.max() + weights.sync * sync.max()
+    )
 
 
 def evaluate(
@@ -75,7 +77,7 @@ def evaluate(
     start = np.zeros(1, dtype=np.int64)
     blocks = costs.blocks([stage.operators for stage in plan.stages])
     stages = len(plan.stages)
-    b, d, v = plan.microbatch, plan.replicas, plan.chunks
+    b, d, pipeline = plan.microbatch, plan.replicas, plan.pipeline
     m = workload.global_batch // (d * b)
     seconds, sync, need, room = (np.zeros(stages) for _ in range(4))
     sides = []
@@ -100,12 +102,12 @@ def evaluate(
             memory = costs.memory(one, grid, [mode], b, d)
             known[key] = (
                 float(one.counts[0] @ rates),
-                float(costs.sync(one, grid, [mode], d, profiles, types)[0, 0]),
+                float(costs.sync(one, grid, [mode], b, d, profiles, types)[0, 0]),
                 float(memory.fixed[0, 0]),
                 float(memory.stored[0, 0]),
             )
         seconds[q], sync[q], fixed, stored = known[key]
-        need[q] = fixed + in_flight(plan.schedule, m, stages - q, stages, v) * stored
+        need[q] = fixed + pipeline.in_flight(m, stages - q, stages) * stored
         room[q] = min(t.usable for t in types)
         sides.append(side_profiles(network, line, start, devices.ravel(), grid.width)[0])
     for q in range(stages - 1):
@@ -114,10 +116,11 @@ def evaluate(
         volume = b * blocks.cut_out[q]
         alpha = max(sides[q][1, level], sides[q + 1][1, level])
         beta = max(sides[q][0, level], sides[q + 1][0, level])
-        x = 2 * v * (alpha + volume * beta)
+        x = pipeline.crossings * (alpha + volume * beta)
         seconds[q] += x
         seconds[q + 1] += x
-    return Evaluation(seconds, sync, need, room, combine(seconds, sync, m, v), float(seconds.max()))
+    time = combine(seconds, sync, pipeline.weights("iteration-time", m))
+    return Evaluation(seconds, sync, need, room, time, float(seconds.max()))
 
 
 def reported(
