@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nestopt.core.result import Result
 
 __all__ = [
+    "architecture",
     "Method",
     "get_method",
     "library_entry",
@@ -154,6 +155,19 @@ def library_entry(name: str) -> Any:
 def library_instance(name: str) -> Any:
     """The instance of an entry of the instance library, generated."""
     return import_module("nestopt.instances.library").load(name)
+
+
+def architecture(name: str) -> Any:
+    """The `Transformer` of a workload's name, with the settings in it.
+
+    Raises
+    ------
+    UsageError
+        If the name is unknown (with a suggestion).
+    InputError
+        If a setting or a configuration file is wrong.
+    """
+    return import_module("nestopt.instances.workloads").configuration(name)[0]
 
 
 def transformers() -> dict[str, Any]:

@@ -49,9 +49,6 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.core.io import names_file, read_json
-        from nestopt.core.registry import named
-
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
         if model in models.SCHEMAS:
@@ -63,11 +60,7 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
-        workload: Workload = (
-            Workload.from_json(read_json(workload_name), file=workload_name)
-            if names_file(workload_name)
-            else named("workload", workload_name)
-        )
+        workload = _workload_of(workload_name)
         cluster = cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
@@ -156,6 +149,20 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def _workload_of(name: str) -> Workload:
+    """The workload of a library name, of a file, or of a model's configuration file."""
+    from nestopt.core.io import names_file, read_json
+    from nestopt.core.registry import named
+
+    if names_file(name):
+        data = read_json(name)
+        # a configuration of a model needs settings, which the library's reader asks for
+        if not (isinstance(data, dict) and "model_type" in data and "schema" not in data):
+            return Workload.from_json(data, file=name)
+    workload: Workload = named("workload", name)
+    return workload
 
 
 def cluster_of(name: str) -> Cluster:
