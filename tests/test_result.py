@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestopt.core.errors import InputError, NestoptError
@@ -78,6 +78,7 @@ results = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(results)
 def test_json_round_trip_keeps_every_field_and_type(result: Result) -> None:
     text = canonical_json(result.to_json())
