@@ -392,7 +392,7 @@ class _Solver:
             seconds=time.perf_counter() - self.begin,
             seed=self.options.seed,
             threads=self.options.threads,
-            solution=None if schedule is None else schedule.to_json(),
+            solution_json=None if schedule is None else schedule.to_json(),
             witness=witness,
             stats=self.stats,
         )

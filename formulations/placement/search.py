@@ -144,8 +144,8 @@ class _Run:
     def start(self) -> None:
         """Take the given plan, or the dynamic program's, and its relaxation's bounds."""
         warm = self.options.warm_start
-        if warm is not None and warm.solution is not None:
-            self._offer(Plan.from_json(warm.solution), "warm start")
+        if warm is not None and warm.solution_json is not None:
+            self._offer(Plan.from_json(warm.solution_json), "warm start")
         if self.options.set.get("start", "dp") == "dp" and self.bounds:
             from nestopt.placement.dp.solve import search_structured
 
@@ -374,7 +374,7 @@ class _Run:
             seconds=self.clock.seconds,
             seed=self.options.seed,
             threads=self.options.threads,
-            solution=self._reported(),
+            solution_json=self._reported(),
             witness={
                 "bound": f"{method} over {len(self.bounds)} scenarios of the {self.options.space} "
                 f"space; gaps up to {precision:g} count as closed",

@@ -14,7 +14,7 @@ from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.io import validate_model
 
 if TYPE_CHECKING:
-    from nestopt.core.problem import Instance
+    from nestopt.core.instance import Instance
 
 __all__ = ["LIBRARY", "Entry", "entries", "entry", "load"]
 

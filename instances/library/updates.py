@@ -203,7 +203,7 @@ def _keep(result: Result, path: Path) -> None:
     for key in ("stats", "versions"):
         data[key] = {}
     text = canonical_json(data)
-    if len(text) <= KEEP_BYTES and "store" not in (result.solution or {}):
+    if len(text) <= KEEP_BYTES and "store" not in (result.solution_json or {}):
         path.parent.mkdir(exist_ok=True)
         write_text(path, text + "\n")
     else:

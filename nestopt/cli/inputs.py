@@ -13,7 +13,8 @@ from nestopt.core.errors import InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.instance import Instance
+    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = [

@@ -24,8 +24,9 @@ from nestopt.core.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.cli.output import Progress
+    from nestopt.core.instance import Instance
     from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = ["solve"]
@@ -217,7 +218,7 @@ def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> 
         raise InputError(
             f"{result.problem!r}; expected {problem.name!r}", file=file, field="problem"
         )
-    if result.solution is None:
+    if result.solution_json is None:
         raise InputError("is null; a warm start needs a solution", file=file, field="solution")
     if getattr(instance, "schema", None) is not None:
         # The models of these instances take the solution as it is
@@ -284,7 +285,7 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
         write_json(target, result.to_json())
     if as_json:
         print_json(result.to_json())
-    elif result.solution is None:
+    elif result.solution_json is None:
         _explain(result)
     else:
         out = console()

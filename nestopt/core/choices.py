@@ -9,7 +9,8 @@ from nestopt.core.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.instance import Instance
+    from nestopt.core.problem import Problem
 
 __all__ = ["OBJECTIVES", "SPACES", "offered", "refuse_contradictions", "split_settings"]
 

@@ -204,9 +204,9 @@ def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
     model = _model_of(result)
     if model is not None:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
-    if result.solution is None:
+    if result.solution_json is None:
         raise NestoptError(f"the result has no plan to {verb}")
     if "data" not in result.instance:
         raise CheckError("the result does not hold its instance")
     instance = PlacementInstance.from_json(result.instance["data"])
-    return instance.workload, instance.cluster, Plan.from_json(result.solution)
+    return instance.workload, instance.cluster, Plan.from_json(result.solution_json)

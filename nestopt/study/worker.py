@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nestopt.core.instance import Instance
     from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import Instance
     from nestopt.core.result import Result
 
 __all__ = ["Trace", "main", "solve_cell"]

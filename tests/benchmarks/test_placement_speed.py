@@ -35,8 +35,8 @@ def instance(workload: str, cluster: str) -> PlacementInstance:
 def best_plan(cluster: str) -> tuple[PlacementInstance, Plan]:
     chosen = instance("gpt3-175b", cluster)
     result = solve(chosen, SolveOptions())
-    assert result.solution is not None
-    return chosen, Plan.from_json(result.solution)
+    assert result.solution_json is not None
+    return chosen, Plan.from_json(result.solution_json)
 
 
 def search(benchmark, chosen: PlacementInstance) -> None:

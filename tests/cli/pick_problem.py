@@ -57,9 +57,9 @@ class PickProblem:
         return Pick(tuple(data["numbers"]), data.get("batch", "1"))
 
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        if result.solution is None:
+        if result.solution_json is None:
             return []
-        value = result.instance["data"]["numbers"][result.solution["pick"]]
+        value = result.instance["data"]["numbers"][result.solution_json["pick"]]
         if value != result.objective:
             raise CheckError(f"objective: {result.objective} stated, {value} found")
         return ["objective: as recomputed"]
@@ -83,7 +83,7 @@ class PickProblem:
         target.write_text(f"picture of {result.objective}")
 
     def describe(self, result: Result, console: Console) -> None:
-        console.print(f"picked number {result.solution['pick']}: {result.objective}")
+        console.print(f"picked number {result.solution_json['pick']}: {result.objective}")
 
 
 PROBLEM = PickProblem()
@@ -123,14 +123,14 @@ def best(instance: Pick, options: SolveOptions) -> Result:
         options.progress(0.2, value, value, "last")
     stats = {"set": options.set, "space": options.space, "time_limit": str(options.time_limit)}
     if options.warm_start is not None:
-        stats["started_from"] = options.warm_start.solution
+        stats["started_from"] = options.warm_start.solution_json
     return _result(
         instance,
         options,
         Reason.OPTIMAL,
         objective=value,
         bound=value,
-        solution={"pick": pick},
+        solution_json={"pick": pick},
         stats=stats,
     )
 
@@ -149,7 +149,7 @@ def at_limit(instance: Pick, options: SolveOptions) -> Result:
         Limit.TIME,
         objective=instance.numbers[0],
         bound=1.0,
-        solution={"pick": 0},
+        solution_json={"pick": 0},
     )
 
 

@@ -57,8 +57,8 @@ def greedy(problem: CollectiveInstance, *, seed: int = 0, threads: int = 1, **ke
 
 
 def schedule_of(problem: CollectiveInstance, result: Result) -> Schedule:
-    assert result.solution is not None
-    return in_columns(problem, load_solution(result.solution))
+    assert result.solution_json is not None
+    return in_columns(problem, load_solution(result.solution_json))
 
 
 def verified(problem: CollectiveInstance, **keys: Any) -> Result:

@@ -69,7 +69,7 @@ def random_instance(seed: int) -> CollectiveInstance:
 
 
 def checked(problem: CollectiveInstance, result) -> Schedule:
-    schedule = Schedule.from_json(result.solution)
+    schedule = Schedule.from_json(result.solution_json)
     check_schedule(problem, schedule)
     assert schedule.makespan_ps == result.objective
     return schedule
@@ -321,7 +321,7 @@ def test_deterministic_time_repeats() -> None:
     problem = instance("mesh2d:4x4", "all-gather")
     chosen = options(incumbent="none", deterministic_time=20.0)
     first, second = (solve_cpsat(problem, chosen) for _ in range(2))
-    assert first.solution == second.solution
+    assert first.solution_json == second.solution_json
 
 
 def test_symmetries_are_symmetries() -> None:

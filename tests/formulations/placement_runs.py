@@ -69,8 +69,8 @@ def value(result: Result) -> float:
 
 def check(tiny: TinyInstance, result: Result) -> None:
     """The independent checker accepts the plan and its price."""
-    if result.solution is not None:
-        plan = Plan.from_json(result.solution)
+    if result.solution_json is not None:
+        plan = Plan.from_json(result.solution_json)
         check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
 
 

@@ -113,10 +113,10 @@ def test_general_plans_can_beat_structured_ones(method: str) -> None:
     structured = value(run("dp", tiny, "structured"))
     result = run(method, tiny, "general")
     assert value(result) < 0.75 * structured
-    assert result.solution is not None
+    assert result.solution_json is not None
     pairs = [
         sorted(device for row in stage["devices"] for device in row)
-        for stage in result.solution["stages"]
+        for stage in result.solution_json["stages"]
     ]
     assert sorted(pairs) == [[0, 2], [1, 3]]
 
@@ -163,7 +163,7 @@ def test_infeasibility_is_a_result_with_causes(method: str, start: str) -> None:
     small = tiny.cluster.with_types([replace(t, memory=1e6) for t in tiny.cluster.types])
     result = run(method, replace(tiny, cluster=small), "general", set={"start": start})
     assert result.termination.reason is Reason.INFEASIBLE
-    assert result.solution is None
+    assert result.solution_json is None
     assert "memory" in result.infeasible_because[0]
     failed = tiny.cluster.fail(range(4))
     result = run(method, replace(tiny, cluster=failed), "general", set={"start": start})

@@ -172,7 +172,7 @@ def test_decompositions_and_overlap_beat_tensor_parallelism(method: str, space: 
         check(tiny, result)
         best = value(run("dp", replace(tiny, options=tiny.options | s), "structured"))
         assert value(result) == pytest.approx(best, rel=CLOSE)
-    plain, split, hidden = (Plan.from_json(r.solution).stages[0].config for r in results)
+    plain, split, hidden = (Plan.from_json(r.solution_json).stages[0].config for r in results)
     assert plain.tensor == (1, 4, 1)
     assert split.tensor != plain.tensor
     assert hidden.overlap

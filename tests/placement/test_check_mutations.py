@@ -320,7 +320,7 @@ def test_solution_of_another_form():
         (tiny_plan()[2].to_json() | {"microbatch": "one"}, "solution: microbatch"),
     ):
         with pytest.raises(CheckError, match=message):
-            check_result(result_of(*tiny_plan(), solution=solution))
+            check_result(result_of(*tiny_plan(), solution_json=solution))
 
 
 def test_no_solution():

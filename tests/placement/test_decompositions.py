@@ -183,7 +183,7 @@ def test_a_real_model_gains_from_decompositions():
         check_result(result)
     one, every = (result.objective for result in results)
     assert every < one
-    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution["stages"]}
+    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution_json["stages"]}
     assert any(x * z > 1 for x, _, z in tensors)
 
 
@@ -194,6 +194,6 @@ def test_the_manual_recipe_stays_one_dimensional():
     options = SolveOptions(set={"decomposition": "4d", "tensor": "4", "replicas": "1"})
     for result in (solve_megatron(instance, options), solve_grid(instance, options)):
         check_result(result)
-        configs = [stage["config"] for stage in result.solution["stages"]]
+        configs = [stage["config"] for stage in result.solution_json["stages"]]
         recipe = result.method == "megatron"
         assert all(c["tensor"] == [1, 4, 1] and not c["overlap"] for c in configs) == recipe

@@ -150,7 +150,7 @@ def max_load_result() -> Result:
         objective=3.0,
         bound=3.0,
         seconds=0.1,
-        solution={"schema": "nestopt.maxload-split/1", "stages": rows},
+        solution_json={"schema": "nestopt.maxload-split/1", "stages": rows},
         settings={"model": "max-load", "objective": "bottleneck", "space": "structured"},
     )
 
@@ -158,7 +158,7 @@ def max_load_result() -> Result:
 def test_max_load_results():
     result = max_load_result()
     assert "each of the 3 operators lies in one of 2 stages" in PROBLEM.check(result)
-    result.solution["stages"][1]["load"] = 2.0
+    result.solution_json["stages"][1]["load"] = 2.0
     with pytest.raises(CheckError, match="stage 1 has the load"):
         PROBLEM.check(result)
     text = described(max_load_result())
@@ -186,7 +186,7 @@ def test_check_simulate_plot(tmp_path):
     result.instance = {"name": "bare"}
     with pytest.raises(CheckError, match="does not hold its instance"):
         PROBLEM.simulate(result)
-    result.solution = None
+    result.solution_json = None
     with pytest.raises(NestoptError, match="no plan to simulate"):
         PROBLEM.simulate(result)
 

@@ -61,8 +61,8 @@ def solve(workload: Workload, cluster: Cluster, method: str = "dp", **options: s
 
 
 def plan_of(result: Result) -> Plan:
-    assert result.solution is not None
-    return Plan.from_json(result.solution)
+    assert result.solution_json is not None
+    return Plan.from_json(result.solution_json)
 
 
 # --- layers -------------------------------------------------------------------------------------

@@ -309,8 +309,8 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
     bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
-    if unicast and result.solution is not None:
-        result.solution["unicast"] = True
+    if unicast and result.solution_json is not None:
+        result.solution_json["unicast"] = True
     return result
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,6 +94,22 @@ class Part:
         elif self.root is not None:
             raise InputError(f"{self.pattern} has no root (got {self.root})", field="root")
 
+    def _key(self) -> tuple[Any, ...]:
+        return self.pattern, self.npus.tobytes(), self.chunk_size, self.chunks_per_npu, self.root
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Part) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        root = "" if self.root is None else f", root {self.root}"
+        return (
+            f"<{self.pattern}: {len(self.npus)} NPUs{root}, {self.num_chunks} chunks of "
+            f"{self.chunk_size} bytes>"
+        )
+
     @property
     def reduction(self) -> bool:
         """Whether chunks are sums of one contribution of every NPU of the group."""
@@ -138,7 +155,7 @@ class Part:
         return np.repeat(self.npus, self.chunks_per_npu)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Collective:
     """One collective or several at once; the chunks of the parts are numbered one after another.
 
@@ -162,12 +179,22 @@ class Collective:
         pattern: str,
         npus: Iterable[int] | int,
         *,
-        chunk_size: int = 10**6,
+        chunk_size: int | str = 10**6,
         chunks_per_npu: int = 1,
         root: int | None = None,
         name: str | None = None,
     ) -> Collective:
-        """A pattern over a group; an integer `npus` is the group 0, ..., npus - 1."""
+        """A pattern over a group; an integer `npus` is the group 0, ..., npus - 1.
+
+        `chunk_size` is whole bytes, or text with a unit ("16 MiB").
+        """
+        if isinstance(chunk_size, str):
+            size = parse_bytes(chunk_size, "chunk_size")
+            if size != int(size) or size < 1:
+                raise InputError(
+                    f"{chunk_size!r}; expected a positive whole number of bytes", field="chunk_size"
+                )
+            chunk_size = int(size)
         group: Any = np.arange(npus) if isinstance(npus, int) else np.asarray(list(npus))
         part = Part(pattern, group, chunk_size, chunks_per_npu, root)
         return cls(name or pattern, (part,))

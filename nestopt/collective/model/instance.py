@@ -20,9 +20,9 @@ SCHEMA = "nestopt.instance/1"
 LATENCY_MODELS = ("blocking", "pipelined")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CollectiveInstance:
-    """What a method for collectives solves.
+    """What a method for collectives solves; equal by value.
 
     Attributes
     ----------

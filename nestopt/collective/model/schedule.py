@@ -10,16 +10,25 @@ from __future__ import annotations
 import base64
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
-__all__ = ["COPY", "REDUCE", "SCHEMA", "Schedule"]
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+    from pandas import DataFrame
+
+    from nestopt.collective.model.instance import CollectiveInstance
+
+__all__ = ["COPY", "REDUCE", "SCHEMA", "Schedule", "Send"]
+
+_VIEWS = "nestopt.collective.show.tables"  # text, tables and pictures: loaded when asked for
 
 SCHEMA = "nestopt.schedule/1"
 COPY, REDUCE = 0, 1
@@ -27,9 +36,21 @@ READABLE_SENDS = 20_000
 _COLUMNS = {"chunk": "<i4", "link": "<i4", "start_ps": "<i8", "phase": "|u1"}
 
 
+class Send(NamedTuple):
+    """One send of a schedule: a chunk crosses a link from `start_ps`, as a copy or as a sum."""
+
+    chunk: int
+    link: int
+    start_ps: int
+    phase: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """Sends in order of their start (then of link, then of chunk).
+
+    Iterate over them, print the `summary`, tabulate or draw them. Two schedules are equal if their
+    sends and their makespan are.
 
     Attributes
     ----------
@@ -41,6 +62,8 @@ class Schedule:
         When the last chunk has arrived.
     phase : uint8[S]
         `COPY` or `REDUCE`.
+    instance : CollectiveInstance or None
+        What the schedule is for, where that is known; names, ends of links and pictures need it.
     """
 
     chunk: NDArray[np.int32]
@@ -48,6 +71,62 @@ class Schedule:
     start_ps: NDArray[np.int64]
     makespan_ps: int
     phase: NDArray[np.uint8]
+    instance: CollectiveInstance | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self.makespan_ps == other.makespan_ps and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in _COLUMNS
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.makespan_ps, self.chunk.tobytes(), self.link.tobytes()))
+
+    def __len__(self) -> int:
+        return self.num_sends
+
+    def __iter__(self) -> Iterator[Send]:
+        for row in range(self.num_sends):
+            yield Send(*(int(getattr(self, name)[row]) for name in _COLUMNS))
+
+    def __repr__(self) -> str:
+        return f"<Schedule: {self.num_sends} sends, makespan {self.makespan_ps} ps>"
+
+    def _repr_html_(self) -> str:
+        return str(import_module(_VIEWS).html(self))
+
+    def summary(self) -> str:
+        """The schedule for people: one line about the whole, then its first sends."""
+        return str(import_module(_VIEWS).summary(self))
+
+    def to_frame(self) -> DataFrame:
+        """One row a send: when, which chunk, which link, from where to where; needs pandas.
+
+        Raises
+        ------
+        NestoptError
+            If pandas is not installed.
+        """
+        from nestopt.core.solution import as_frame
+
+        return as_frame(import_module(_VIEWS).columns(self))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw when each link is occupied; needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            New ones by default.
+
+        Raises
+        ------
+        NestoptError
+            If the schedule does not know its instance, or matplotlib is not installed.
+        """
+        axes: Axes = import_module(_VIEWS).draw(self, ax)
+        return axes
 
     @classmethod
     def of(

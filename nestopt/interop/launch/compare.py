@@ -96,7 +96,7 @@ def compare(
     today = price_plan(plan_of(job, cluster), workload, cluster)
     best = best_plan(workload, cluster, time_limit=time_limit, threads=threads)
     one = best_plan(workload, cluster, uniform=True, time_limit=time_limit, threads=threads)
-    if one.solution is None:
+    if one.solution_json is None:
         return Comparison(job, today, best, None, ("no plan with one configuration was found",))
     uniform = price_plan(_plan(one), workload, cluster)
     return Comparison(job, today, best, uniform, _changes(job, uniform.plan, cluster))
@@ -128,7 +128,7 @@ def best_plan(
 def _plan(result: Result) -> Plan:
     from nestopt.placement.model.plan import Plan
 
-    return Plan.from_json(result.solution)
+    return Plan.from_json(result.solution_json)
 
 
 def _changes(job: Launched, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
@@ -207,4 +207,4 @@ def nearest(
     settings = {"layout": "inner", "uniform": "true", **_SETTINGS[framework]}
     options = SolveOptions(time_limit=time_limit, threads=threads, set=settings)
     result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
-    return None if result.solution is None else _plan(result)
+    return None if result.solution_json is None else _plan(result)

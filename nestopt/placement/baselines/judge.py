@@ -107,7 +107,7 @@ class Judge:
             bound=bound["value"],
             seconds=self.seconds,
             seed=self.options.seed,
-            solution=solution,
+            solution_json=solution,
             witness={"name": bound["name"], **bound["witness"]},
             stats={"priced": self.priced},
             settings={

@@ -260,7 +260,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         seconds=clock.seconds,
         seed=options.seed,
         threads=1,
-        solution=solution,
+        solution_json=solution,
         witness={
             "bound": "exhausted structured space" if not general else "position-free relaxation",
             "general_bound": _json_number(found.general_bound),

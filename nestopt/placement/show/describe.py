@@ -214,12 +214,12 @@ def describe(result: Result, console: Console) -> None:
     from nestopt.placement.model.plan import Plan
 
     _headline(result, console)
-    if result.solution is None:
+    if result.solution_json is None:
         console.print(_gap(result))
         return
     instance = PlacementInstance.from_json(result.instance["data"])
     workload, cluster = instance.workload, instance.cluster
-    plan = Plan.from_json(result.solution)
+    plan = Plan.from_json(result.solution_json)
     pricing = price(workload, cluster, plan)
     seconds = pricing.iteration_time
     used = sum(stage.devices.size for stage in plan.stages)
@@ -263,12 +263,12 @@ def describe_maxload(result: Result, console: Console) -> None:
     if result.objective is not None:
         console.print(f"  largest load {_to_nine_digits(result.objective)}", markup=False)
     console.print(f"  {_gap(result)}", markup=False)
-    if result.solution is None:
+    if result.solution_json is None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("stage", "device", "operators", "load", "memory"):
         table.add_column(column, justify="left" if column == "device" else "right")
-    for index, stage in enumerate(result.solution["stages"]):
+    for index, stage in enumerate(result.solution_json["stages"]):
         table.add_row(
             str(index),
             stage["device"],
@@ -295,11 +295,11 @@ def describe_piper(result: Result, console: Console) -> None:
     from nestopt.placement.partitioning.piper import PiperProblem
 
     _headline(result, console)
-    if result.solution is None:
+    if result.solution_json is None:
         console.print(_gap(result))
         return
     problem = PiperProblem.from_json(result.instance["data"])
-    stages, used = result.solution["stages"], result.solution["devices"]
+    stages, used = result.solution_json["stages"], result.solution_json["devices"]
     variants = [_piper_variants(problem, stage) for stage in stages]
     known = list(dict.fromkeys(name for names in variants for name in names))
     rows = [

@@ -120,10 +120,10 @@ def check_result(result: Result) -> list[str]:
     """
     workload, cluster = _instance_of(result)
     lines = ["the instance has the stated hash", *_check_termination(result)]
-    if result.solution is None or result.objective is None:
+    if result.solution_json is None or result.objective is None:
         return lines
     try:
-        plan = Plan.from_json(result.solution)
+        plan = Plan.from_json(result.solution_json)
     except InputError as error:
         raise CheckError(f"solution: {error}") from error
     kind = result.settings.get("objective", "iteration-time")
@@ -214,10 +214,10 @@ def _check_termination(result: Result) -> list[str]:
     """Termination and solution fit together; lines only if there is no solution."""
     reason = result.termination.reason.value
     if reason in ("optimal", "feasible"):
-        if result.solution is None or result.objective is None:
+        if result.solution_json is None or result.objective is None:
             raise CheckError(f"the result is {reason} but has no solution or no objective")
         return []
-    if result.solution is not None or result.objective is not None:
+    if result.solution_json is not None or result.objective is not None:
         raise CheckError(f"the result is {reason} but has a solution or an objective")
     if reason == "infeasible":
         if result.bound != math.inf:
