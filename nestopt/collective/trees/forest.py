@@ -16,8 +16,9 @@ arborescences", 2010.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.topology import Topology
 
-__all__ = ["Forest", "Tree", "best_rate", "find_forest"]
+__all__ = ["SHAPES", "Forest", "Tree", "best_rate", "find_forest"]
 
-# an arc into a switch is spread over so many neighbours at first: shallow trees, but more work
-SPREAD = 16
+# Shapes of trees that are tried: over how many neighbours an arc into a switch is spread at first
+# (many make trees shallow inside a node, few across nodes, whose switch has a port for each NPU),
+# and whether trees grow by time (False) or by hops (True). Which is best depends on the network.
+SHAPES = ((2, False), (8, False), (2, True))
 # unfinished trees of one root that are kept at a time
 MOST_PARTIAL = 200
 
@@ -114,40 +117,76 @@ def best_rate(
 def balanced(topology: Topology, group: NDArray[np.int32]) -> NDArray[np.int64]:
     """Rates of the links, less what a node that only forwards could not use; int64[E], bytes/s.
 
-    What enters such a node must leave it. Where the two differ, each direction of a cable keeps the
-    smaller rate of both.
+    What enters such a node must leave it. Of all whole rates with that property those are taken
+    whose least share of a link's rate is greatest, and of these the greatest in all.
     """
-    rate = topology.bandwidth.copy()
-    terminal = np.zeros(topology.num_nodes, dtype=np.bool_)
-    terminal[group] = True
-    leave = np.bincount(topology.src, rate.astype(float), minlength=topology.num_nodes)
-    enter = np.bincount(topology.dst, rate.astype(float), minlength=topology.num_nodes)
-    uneven = ~terminal & (leave != enter)
-    if not uneven.any():
-        return rate
-    total: dict[tuple[int, int], int] = {}
-    for a, b, each in zip(topology.src.tolist(), topology.dst.tolist(), rate.tolist()):
-        total[a, b] = total.get((a, b), 0) + each
-    for e, (a, b) in enumerate(zip(topology.src.tolist(), topology.dst.tolist())):
-        if not (terminal[a] and terminal[b]):
-            other = total.get((b, a), 0)
-            if other < total[a, b]:
-                rate[e] = rate[e] * other // total[a, b]
-    return rate
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_matrix, hstack, identity
+
+    links, nodes = topology.num_links, topology.num_nodes
+    unit = int(np.gcd.reduce(topology.bandwidth))
+    rate = topology.bandwidth // unit
+    inner = np.ones(nodes, dtype=np.bool_)
+    inner[group] = False
+    ends = np.concatenate([topology.src, topology.dst])
+    signs = np.concatenate([-np.ones(links), np.ones(links)])
+    matrix = coo_matrix((signs, (ends, np.tile(np.arange(links), 2))), shape=(nodes, links))
+    matrix = matrix.tocsr()[inner]
+    if not (matrix @ rate.astype(float)).any():
+        return topology.bandwidth
+    # shares s of the rates, and the least of them, t
+    scaled = matrix.multiply(rate[None, :]).tocsr()
+    none = coo_matrix((scaled.shape[0], 1))
+    least = hstack([-identity(links), coo_matrix(np.ones((links, 1)))])
+    found = linprog(
+        np.append(-np.full(links, 1e-3 / links), -1.0),
+        A_ub=least,
+        b_ub=np.zeros(links),
+        A_eq=hstack([scaled, none]) if scaled.shape[0] else None,
+        b_eq=np.zeros(scaled.shape[0]) if scaled.shape[0] else None,
+        bounds=[(0, 1)] * (links + 1),
+    )
+    if found.status != 0:
+        raise SolverError(f"rates of switches could not be balanced: {found.message}")
+    low = np.maximum(0, np.floor(float(found.x[-1]) * rate * (1 - 1e-9)).astype(np.int64))
+    # a vertex of the polytope of flows is whole
+    whole = linprog(
+        -np.ones(links),
+        A_eq=matrix,
+        b_eq=np.zeros(matrix.shape[0]),
+        bounds=np.stack([low, rate], axis=1),
+    )
+    if whole.status == 0:
+        flow = np.rint(whole.x).astype(np.int64)
+        kept = not (matrix @ flow.astype(float)).any() and (flow >= low).all()
+        if kept and (flow <= rate).all():
+            return flow * unit
+    raise SolverError("rates of switches could not be balanced in whole numbers")
 
 
-def find_forest(topology: Topology, group: NDArray[np.int32], root: int | None = None) -> Forest:
+def find_forest(
+    topology: Topology,
+    group: NDArray[np.int32],
+    root: int | None = None,
+    *,
+    shape: tuple[int, bool] = SHAPES[0],
+) -> Forest:
     """Trees from every NPU of a group (or from one root) to the group, at the best rate.
 
     NPUs outside the group, and switches, forward without copying.
+
+    Parameters
+    ----------
+    group : int32[n]
+    root : int, optional
+    shape : (int, bool)
+        One of `SHAPES`.
 
     Raises
     ------
     SolverError
         If the packing fails, which no network with whole capacities should make it do.
     """
-    from dataclasses import replace
-
     full, _, exact = best_rate(topology, group, root)
     rates = balanced(topology, group)
     ratio, complete = full, exact
@@ -163,10 +202,22 @@ def find_forest(topology: Topology, group: NDArray[np.int32], root: int | None =
         ratio, _, complete = best_rate(evened, group, root)
     scale, copies, capacity = whole_capacities(topology, rates, ratio)
     pools = _pools(topology, capacity)
-    work = _split_all(topology, group, root, capacity, copies, pools)
-    trees = _pack_all(group, root, work, copies, pools)
+    work = _split_all(topology, group, root, capacity, copies, pools, shape[0])
+    slowness = _slowness(topology, by_hops=shape[1])
+    trees = _pack_all(group, root, work, copies, pools, slowness)
     optimal = exact and complete and ratio == full
     return Forest(ratio, optimal, copies, Fraction(1, scale), trees)
+
+
+def _slowness(topology: Topology, *, by_hops: bool) -> dict[tuple[int, int], int]:
+    """Picoseconds that a megabyte takes from node to node on the fastest link; or 1."""
+    if by_hops:
+        return dict.fromkeys(zip(topology.src.tolist(), topology.dst.tolist()), 1)
+    found: dict[tuple[int, int], int] = {}
+    times = topology.duration_ps(10**6).tolist()
+    for pair, each in zip(zip(topology.src.tolist(), topology.dst.tolist()), times):
+        found[pair] = min(each, found.get(pair, each))
+    return found
 
 
 def whole_capacities(
@@ -234,6 +285,7 @@ def _split_all(
     capacity: NDArray[np.int64],
     copies: int,
     pools: Pools,
+    most: int,
 ) -> NDArray[np.int64]:
     """Capacities between the nodes of the group once all others are split off."""
     from nestopt.collective.trees.kernels import feasible, split_off, workspace
@@ -253,7 +305,7 @@ def _split_all(
     # switches with few neighbours first: they leave fewer arcs for the others
     degree = (capacity > 0).sum(axis=1)
     for w in sorted(np.flatnonzero(inner).tolist(), key=lambda v: (degree[v], v)):
-        spread = min(SPREAD, max(1, int((cap[w] > 0).sum()) - 1))
+        spread = min(most, max(1, int((cap[w] > 0).sum()) - 1))
         for u, t, amount in split_off(cap, w, terminals, need, spread, work).tolist():
             routes = _join(_take(pools[u, w], amount), _take(pools[w, t], amount))
             pools.setdefault((u, t), deque()).extend(routes)
@@ -270,17 +322,18 @@ def _pack_all(
     capacity: NDArray[np.int64],
     copies: int,
     pools: Pools,
+    slowness: dict[tuple[int, int], int],
 ) -> list[Tree]:
     from nestopt.collective.trees.kernels import pack, workspace
 
     n = len(group)
     roots = np.arange(n) if root is None else np.flatnonzero(group == root)
     weights = np.full(len(roots), copies, dtype=np.int64)
-    # wide arcs first; from each node the next ones in a circle, so that roots differ
-    circle = (np.arange(n)[None, :] - np.arange(n)[:, None]) % n
-    order = np.lexsort((circle, -capacity), axis=1)
-    others = np.stack([row[row != v] for v, row in enumerate(order)]) if n > 1 else order
-    found = pack(capacity, roots, weights, others.astype(np.int64), workspace(n + MOST_PARTIAL))
+    length = np.zeros((n, n), dtype=np.int64)
+    for i, j in zip(*(ends.tolist() for ends in np.nonzero(capacity))):
+        route = pools[int(group[i]), int(group[j])][0][0]
+        length[i, j] = sum(slowness[pair] for pair in pairwise(route))
+    found = pack(capacity, roots, weights, length, workspace(n + MOST_PARTIAL))
     trees = []
     for weight, start, arcs in zip(*found):
         if weight == 0:

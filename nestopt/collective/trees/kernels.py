@@ -135,9 +135,7 @@ def _room(
 
 
 @njit(cache=True, nogil=True)
-def split_off(
-    cap: Any, w: int, terminals: Any, need: Any, spread: int, work: Any
-) -> Any:
+def split_off(cap: Any, w: int, terminals: Any, need: Any, spread: int, work: Any) -> Any:
     """Replace a switch by arcs between its neighbours; the cuts stay as wide as they must be.
 
     Parameters
@@ -190,7 +188,7 @@ def split_off(
 
 
 @njit(cache=True, nogil=True)
-def pack(cap: Any, roots: Any, weights: Any, order: Any, work: Any) -> Any:
+def pack(cap: Any, roots: Any, weights: Any, length: Any, work: Any) -> Any:
     """Pack spanning out-trees: of root i so many as ``weights[i]``, edge-disjoint by capacity.
 
     Trees that are alike are one, with a weight. A tree takes an arc (x, y) as often as what is left
@@ -201,8 +199,8 @@ def pack(cap: Any, roots: Any, weights: Any, order: Any, work: Any) -> Any:
     cap : int64[nodes, nodes]
         Capacities between the nodes to span (no super source); changed to what is left over.
     roots, weights : int64[R]
-    order : int64[nodes, nodes]
-        For each node the others in the order in which arcs to them are tried.
+    length : int64[nodes, nodes]
+        Time that an arc takes: a tree grows by the arc that ends soonest, if it may have it.
     work : Work
         For graphs of at least ``len(cap) + MOST_PARTIAL`` nodes.
 
@@ -232,48 +230,59 @@ def pack(cap: Any, roots: Any, weights: Any, order: Any, work: Any) -> Any:
         while len(weight) > 0:
             m, nodes, own, size = weight.pop(), held.pop(), arcs.pop(), sizes.pop()
             inside = np.zeros(n, dtype=np.bool_)
-            for i in range(size):
-                inside[nodes[i]] = True
+            when = np.zeros(n, dtype=np.int64)
+            inside[roots[r]] = True
+            for i in range(size - 1):
+                inside[own[i, 1]] = True
+                when[own[i, 1]] = when[own[i, 0]] + length[own[i, 0], own[i, 1]]
+            refused = np.zeros((n, n), dtype=np.bool_)
             while size < n:
-                found = False
-                for i in range(size):
-                    x = nodes[i]
-                    for j in range(n - 1):
-                        y = order[x, j]
-                        if inside[y] or cap[x, y] == 0:
-                            continue
-                        amount = _left(
-                            cap, trial, x, y, m, roots, weights, r, weight, held, sizes, work
-                        )
-                        if amount <= 0:
-                            continue
-                        if amount < m:
-                            if len(weight) >= most:
-                                amount = np.int64(0)
-                                break
-                            weight.append(m - amount)
-                            held.append(nodes.copy())
-                            arcs.append(own.copy())
-                            sizes.append(size)
-                            m = amount
-                        cap[x, y] -= amount
-                        own[size - 1, 0], own[size - 1, 1] = x, y
-                        nodes[size] = y
-                        inside[y] = True
-                        size += 1
-                        found = True
-                        break
-                    if found:
-                        break
-                if not found:
+                x, y = _soonest(cap, inside, when, length, refused, nodes, size)
+                if x < 0:
                     m = np.int64(0)
                     break
+                amount = _left(cap, trial, x, y, m, roots, weights, r, weight, held, sizes, work)
+                if amount < m and len(weight) >= most:
+                    amount = np.int64(0)
+                if amount <= 0:
+                    refused[x, y] = True
+                    continue
+                if amount < m:
+                    weight.append(m - amount)
+                    held.append(nodes.copy())
+                    arcs.append(own.copy())
+                    sizes.append(size)
+                    m = amount
+                cap[x, y] -= amount
+                own[size - 1, 0], own[size - 1, 1] = x, y
+                nodes[size] = y
+                inside[y] = True
+                when[y] = when[x] + length[x, y]
+                size += 1
+                refused[:] = False
             done_weight.append(m)
             done_root.append(roots[r])
             done_arcs.append(own)
             if m == 0:
                 return done_weight, done_root, done_arcs
     return done_weight, done_root, done_arcs
+
+
+@njit(cache=True, nogil=True)
+def _soonest(
+    cap: Any, inside: Any, when: Any, length: Any, refused: Any, nodes: Any, size: int
+) -> tuple[int, int]:
+    """The arc out of a tree that ends soonest, refused ones left out; -1 without one."""
+    best, chosen = INFINITE, (-1, -1)
+    for i in range(size):
+        x = nodes[i]
+        for y in range(len(cap)):
+            if inside[y] or cap[x, y] == 0 or refused[x, y]:
+                continue
+            end = when[x] + length[x, y]
+            if end < best or (end == best and cap[x, y] > cap[chosen]):
+                best, chosen = end, (x, y)
+    return chosen
 
 
 @njit(cache=True, nogil=True)

@@ -8,6 +8,7 @@ in order of a priority: list scheduling, so that chunks follow each other down a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ class _Links:
     def __init__(self, instance: CollectiveInstance, size: int) -> None:
         topology = instance.topology
         self.time = topology.duration_ps(size)
+        self.multicast = topology.multicast.tolist()
         self.load = np.zeros(topology.num_links, dtype=np.int64)
         self.between: dict[tuple[int, int], list[int]] = {}
         for e, pair in enumerate(zip(topology.src.tolist(), topology.dst.tolist())):
@@ -68,7 +70,7 @@ class _Links:
     def take(self, route: tuple[int, ...]) -> list[int]:
         """The links of a route, loaded with one more chunk."""
         taken = []
-        for pair in zip(route, route[1:]):
+        for pair in pairwise(route):
             e = self.pick(pair)
             self.load[e] += self.time[e]
             taken.append(e)
@@ -78,7 +80,7 @@ class _Links:
         """The greatest load of a link if one more chunk takes the tree."""
         worst = 0
         for routes in tree.routes:
-            for pair in zip(routes[0][0], routes[0][0][1:]):
+            for pair in pairwise(routes[0][0]):
                 e = self.pick(pair)
                 worst = max(worst, int(self.load[e] + self.time[e]))
         return worst
@@ -107,18 +109,16 @@ def plan_chunks(instance: CollectiveInstance, part: Part, forest: Forest) -> Pla
     return Plan(*(np.array(column, dtype=np.int64) for column in columns))
 
 
-def _shares(trees: list[Tree], copies: int, chunks: int) -> tuple[list[int], list[int], int]:
-    """Whole chunks of each tree, the remainders (of `copies`), and how many chunks are left over."""
+def _shares(trees: list[Tree], copies: int, chunks: int) -> tuple[list[int], list[int]]:
+    """Whole chunks of each tree, and what is left over of each (of `copies`)."""
     whole = [tree.weight * chunks // copies for tree in trees]
     rest = [tree.weight * chunks % copies for tree in trees]
-    return whole, rest, chunks - sum(whole)
+    return whole, rest
 
 
-def _next_tree(
-    trees: list[Tree], share: tuple[list[int], list[int], int], links: _Links
-) -> Tree:
+def _next_tree(trees: list[Tree], share: tuple[list[int], list[int]], links: _Links) -> Tree:
     """The tree of a root's next chunk: by turns, the leftovers where they load the links least."""
-    whole, rest, _ = share
+    whole, rest = share
     left = [i for i, count in enumerate(whole) if count > 0]
     if left:
         # the tree that is most behind its share
@@ -146,13 +146,18 @@ def _send(
         if len(routes) > 1:
             which = min(range(len(routes)), key=lambda i: (count[i] + 1) / routes[i][1])
             count[which] += 1
-        before = brought[origin]
-        for e in links.take(routes[which][0]):
+        route = routes[which][0]
+        # a node that multicasts, once it has the chunk, passes it on to all
+        known = max(i for i, v in enumerate(route) if v in brought)
+        before = brought[route[known]] if known else brought[origin]
+        for v, e in zip(route[known + 1 :], links.take(route[known:])):
             columns[0].append(chunk)
             columns[1].append(e)
             columns[2].append(before)
             columns[3].append(turn)
             before = len(columns[0]) - 1
+            if links.multicast[v]:
+                brought[v] = before
         brought[goal] = before
 
 

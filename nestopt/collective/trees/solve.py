@@ -28,27 +28,36 @@ __all__ = ["MOST_CHUNKS", "PATTERNS", "rechunked", "solve", "tree_schedule"]
 
 PATTERNS = ("all-gather", "reduce-scatter", "broadcast", "reduce", "all-reduce")
 MOST_CHUNKS = 256
+# NPUs up to which every shape of trees is tried
+ALL_SHAPES = 40
 _SPREAD = {"reduce-scatter": "all-gather", "reduce": "broadcast", "all-reduce": "all-gather"}
 
 
 class ForestCache:
-    """Forests by direction, group and root: many chunk counts share one."""
+    """Forests by direction, group and root: many chunk counts share them.
+
+    Up to `ALL_SHAPES` NPUs each shape of trees is made, beyond only the first.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Any, Forest] = {}
+        self._known: dict[Any, list[Forest]] = {}
 
-    def get(self, instance: CollectiveInstance, part: Part, backward: bool) -> Forest:
-        """The forest of a part, which is an All-Gather or a Broadcast."""
-        from nestopt.collective.trees.forest import find_forest
+    def get(self, instance: CollectiveInstance, part: Part, backward: bool) -> list[Forest]:
+        """The forests of a part, which is an All-Gather or a Broadcast."""
+        from nestopt.collective.trees.forest import SHAPES, find_forest
 
         key = (backward, part.npus.tobytes(), part.root)
         if key not in self._known:
-            self._known[key] = find_forest(instance.topology, part.npus, part.root)
+            shapes = SHAPES if len(part.npus) <= ALL_SHAPES else SHAPES[:1]
+            self._known[key] = [
+                find_forest(instance.topology, part.npus, part.root, shape=shape)
+                for shape in shapes
+            ]
         return self._known[key]
 
     def forests(self) -> list[Forest]:
-        """All of them."""
-        return list(self._known.values())
+        """The first of each."""
+        return [forests[0] for forests in self._known.values()]
 
 
 def tree_schedule(instance: CollectiveInstance, cache: ForestCache | None = None) -> Schedule:
@@ -102,8 +111,11 @@ def _spread(instance: CollectiveInstance, cache: ForestCache, *, backward: bool)
         raise UsageError(
             f"{part.num_chunks} chunks for {len(part.npus)} NPUs are more than {MOST_SENDS} sends"
         )
-    forest = cache.get(instance, part, backward)
-    schedule = in_time(instance, part.chunk_size, plan_chunks(instance, part, forest))
+    made = [
+        in_time(instance, part.chunk_size, plan_chunks(instance, part, forest))
+        for forest in cache.get(instance, part, backward)
+    ]
+    schedule = min(made, key=lambda each: each.makespan_ps)
     return _shorter(schedule, retime(instance, schedule))
 
 
@@ -163,7 +175,8 @@ def _best_chunks(
     best: tuple[CollectiveInstance, Schedule] | None = None
     largest = max(len(part.npus) for part in instance.collective.parts)
     smallest = min(p.chunk_size * p.chunks_per_npu for p in instance.collective.parts)
-    worse, tried, queue = 0, set(), [1]
+    worse, queue = 0, [1]
+    tried: set[int] = set()
     while queue and worse < 2:
         count = queue.pop(0)
         if count in tried:
@@ -254,10 +267,10 @@ def fluid_ps(instance: CollectiveInstance, cache: ForestCache) -> Fraction:
         alone = replace(instance, collective=replace(instance.collective, parts=(part,)))
         if part.pattern in ("all-gather", "broadcast", "all-reduce"):
             spread = _as(alone, _SPREAD.get(part.pattern, part.pattern), backward=False)
-            forest = cache.get(spread, spread.collective.parts[0], False)
+            forest = cache.get(spread, spread.collective.parts[0], False)[0]
             total += forest.ratio * size
         if part.pattern in ("reduce-scatter", "reduce", "all-reduce"):
             spread = _as(alone, _SPREAD[part.pattern], backward=True)
-            forest = cache.get(spread, spread.collective.parts[0], True)
+            forest = cache.get(spread, spread.collective.parts[0], True)[0]
             total += forest.ratio * size
     return total
