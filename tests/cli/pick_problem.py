@@ -14,6 +14,7 @@ from nestopt.core.errors import CheckError, InputError, SolverError
 from nestopt.core.io import sha256_of
 from nestopt.core.registry import Method
 from nestopt.core.result import Limit, Reason, Result, Termination
+from nestopt.placement.model.space import PlanSpace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,12 @@ class PickProblem:
                 f"{data.get('numbers')!r}; expected numbers", file=file, field="numbers"
             )
         return Pick(tuple(data["numbers"]), data.get("batch", "1"))
+
+    def stated(
+        self, instance: Pick, objective: str | None, space: str | None, settings: dict[str, str]
+    ) -> Pick:
+        PlanSpace.parse(space or "full")
+        return instance
 
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
         if result.solution_json is None:
@@ -108,7 +115,6 @@ def _result(
         "seed": options.seed,
         "stats": {
             "set": options.set,
-            "space": options.space,
             "time_limit": str(options.time_limit),
         },
     }
@@ -121,7 +127,7 @@ def best(instance: Pick, options: SolveOptions) -> Result:
     if options.progress is not None:
         options.progress(0.1, instance.numbers[0], 0.0, "first")
         options.progress(0.2, value, value, "last")
-    stats = {"set": options.set, "space": options.space, "time_limit": str(options.time_limit)}
+    stats = {"set": options.set, "time_limit": str(options.time_limit)}
     if options.warm_start is not None:
         stats["started_from"] = options.warm_start.solution_json
     return _result(

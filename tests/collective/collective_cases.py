@@ -44,11 +44,12 @@ def instance(
     *,
     latency: str = "blocking",
     npus: Any = None,
+    sums: str = "moved",
     **settings: Any,
 ) -> CollectiveInstance:
     network = named("topology", topology) if isinstance(topology, str) else topology
     group = network.npus if npus is None else npus
-    return CollectiveInstance(network, Collective.of(pattern, group, **settings), latency)
+    return CollectiveInstance(network, Collective.of(pattern, group, **settings), latency, sums)
 
 
 def greedy(problem: CollectiveInstance, *, seed: int = 0, threads: int = 1, **keys: Any) -> Result:

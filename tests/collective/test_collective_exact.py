@@ -32,7 +32,9 @@ UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 
 def instance(topology: Topology | str, pattern: str, latency: str = "blocking", **settings):
     network = named("topology", topology) if isinstance(topology, str) else topology
-    return CollectiveInstance(network, Collective.of(pattern, network.npus, **settings), latency)
+    return CollectiveInstance(
+        network, Collective.of(pattern, network.npus, **settings), latency, "moved"
+    )
 
 
 def options(**settings) -> SolveOptions:
@@ -65,7 +67,7 @@ def random_instance(seed: int) -> CollectiveInstance:
     group = topology.npus if rng.random() < 0.7 else topology.npus[: max(2, nodes - 2)]
     pattern = PATTERNS[seed % 8]
     part = Collective.of(pattern, group, chunk_size=6)
-    return CollectiveInstance(topology, part, ("blocking", "pipelined")[seed // 8 % 2])
+    return CollectiveInstance(topology, part, ("blocking", "pipelined")[seed // 8 % 2], "moved")
 
 
 def checked(problem: CollectiveInstance, result) -> Schedule:

@@ -128,7 +128,7 @@ def test_no_two_stages_lie_at_the_start_of_the_line(
     """Both fitted once: alike devices are counted by cell, and there were enough of them."""
     tiny = mixed_pairs()
     alike = Cluster.regular("alike", (4,), tiny.cluster.levels, tiny.cluster.types[:1])
-    data = PlacementData(tiny.workload, alike, tiny.settings, tiny.objective)
+    data = PlacementData(replace(tiny, cluster=alike).instance)
     for at, feasible in ((0, False), (2, True)):
         model = model_class(ScenarioData(data, Scenario(1, 1, "inner")), 1.0)
         fix(model, [(model.place[0, 0, at], 1), (model.place[1, 0, 0], 1)])

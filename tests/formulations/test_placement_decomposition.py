@@ -125,8 +125,8 @@ def test_what_hides_behind_what_is_priced_together() -> None:
     joined = set()
     for seed in range(12):
         tiny = decomposed(seed, 5, 4)
-        data = PlacementData(tiny.workload, tiny.cluster, tiny.settings, tiny.objective)
-        for batch in tiny.settings.batches(tiny.workload, len(data.alive)):
+        data = PlacementData(tiny.instance)
+        for batch in tiny.space.batches(tiny.workload, len(data.alive)):
             for config in ScenarioData(data, Scenario(*batch)).configs:
                 assert (JOINT in config.excess) == bool(config.joined)
                 if not config.mode.overlap:

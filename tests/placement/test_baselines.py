@@ -21,6 +21,7 @@ from nestopt.placement.baselines.split import even_split
 from nestopt.placement.judge.check import check_result, price
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.workload import Edge, Operator, Workload
 
 if TYPE_CHECKING:
@@ -36,15 +37,16 @@ def run(method: str, instance: PlacementInstance, **options: object) -> Result:
 
 
 def run_tiny(method: str, tiny: TinyInstance, **options: str) -> Result:
-    options = tiny.options | ({"iterations": "100"} if method in WALKS else {}) | options
-    instance = PlacementInstance(tiny.workload, tiny.cluster)
-    return run(method, instance, objective=tiny.objective, set=options)
+    options = ({"iterations": "100"} if method in WALKS else {}) | options
+    return run(method, tiny.instance, set=options)
 
 
 @pytest.fixture(scope="module")
 def small() -> PlacementInstance:
     return PlacementInstance(
-        named("workload", "gpt3-1.7b,batch=32,layers=6"), named("cluster", "tree:4x2")
+        named("workload", "gpt3-1.7b,batch=32,layers=6"),
+        named("cluster", "tree:4x2"),
+        PlanSpace.named("default-1"),
     )
 
 

@@ -56,7 +56,7 @@ def test_instance_round_trip(seed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "nestopt.instance/2"}, "i.json: schema: 'nestopt.instance/2'; expected"),
+        ({"schema": "nestopt.instance/3"}, "i.json: schema: 'nestopt.instance/3'; expected"),
         ({"problem": "collective"}, "i.json: problem: 'collective'; expected 'placement'"),
         ({"workload": None}, "i.json"),
         ({"cluster": {}}, "i.json: schema"),
@@ -78,7 +78,7 @@ def test_missing_parts():
         del data[key]
         with pytest.raises(InputError, match=f"{key}: is missing"):
             PROBLEM.from_json(data)
-    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/1'"):
+    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/2'"):
         PROBLEM.from_json([])
 
 
@@ -219,7 +219,7 @@ def test_description_of_an_optimal_plan():
     text = described(result_of(*tiny_plan()))
     for part in (
         "case, by dp in 1.5 s",
-        "OPTIMAL over the general space",
+        "OPTIMAL over space '4d' (general)",
         # 3 * 8 samples * 4 * 500 FLOPs over 125.3 s of four devices of 1000 FLOP/s
         "iteration  125.3 s, MFU 9.6 %",
         "gap to bound 0 %",
@@ -241,7 +241,7 @@ def test_description_of_a_plan_with_failures_and_a_gap():
     cluster = roomy(cluster).fail([3])
     ended = Termination(Reason.FEASIBLE, Limit.TIME)
     text = described(result_of(workload, cluster, plan, termination=ended, bound=10.0))
-    assert "FEASIBLE, not proved optimal (time limit)" in text
+    assert "FEASIBLE over space '4d' (general), not proved optimal (time limit)" in text
     assert "2 used, 1 idle, 1 failed" in text
     assert "bound 10 s, gap to bound" in text
     unbounded = result_of(workload, cluster, plan, termination=ended, bound=-np.inf)
@@ -255,11 +255,11 @@ def test_description_without_a_plan():
         infeasible_because=("layer 3 needs 91.2 GB, device 17 (h100) has 80.0 GB",),
     )  # fmt: skip
     text = described(infeasible)
-    assert "INFEASIBLE: proved that no plan exists, because" in text
+    assert "INFEASIBLE over space '4d' (general): proved that no plan exists" in text
     assert "  layer 3 needs 91.2 GB, device 17 (h100) has 80.0 GB" in text
     ended = Termination(Reason.NO_SOLUTION, Limit.TIME)
     text = described(result_of(*tiny_plan(), **empty, termination=ended, bound=7.0))
-    assert "NO PLAN FOUND (time limit)" in text
+    assert "NO PLAN FOUND over space '4d' (general) (time limit)" in text
     assert "bound 7 s" in text
 
 

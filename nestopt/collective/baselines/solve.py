@@ -201,7 +201,7 @@ def _ends(part: Part, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64] |
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
         return np.array(roots)[chunks % 2], None
-    return chunks // part.chunks_per_npu, None
+    return chunks // part.chunks_per_npu % len(part.npus), None
 
 
 def _group(

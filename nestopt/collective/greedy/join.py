@@ -13,9 +13,35 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.instance import CollectiveInstance
 
-__all__ = ["MOST_SENDS", "durations", "find_dependencies", "retime", "settle"]
+__all__ = ["MOST_SENDS", "at_times", "behind", "durations", "find_dependencies", "retime", "settle"]
 
 MOST_SENDS = 6_000_000
+
+
+def at_times(schedules: list[Schedule], offsets: list[int], makespan_ps: int) -> Schedule:
+    """Schedules of the same instance on one time axis, each from its offset (picoseconds) on."""
+    columns = [
+        np.concatenate([getattr(each, name) for each in schedules])
+        for name in ("chunk", "link", "phase")
+    ]
+    starts = [each.start_ps + offset for each, offset in zip(schedules, offsets)]
+    sets = [ranks for each in schedules for ranks in each.sets]
+    content = None
+    if sets:
+        first, contents = 0, []
+        for each in schedules:
+            own = np.full(each.num_sends, -1) if each.content is None else each.content
+            contents.append(np.where(own < 0, -1, own + first))
+            first += len(each.sets)
+        content = np.concatenate(contents)
+    start = np.concatenate(starts)
+    return Schedule.of(columns[0], columns[1], start, makespan_ps, columns[2], content, sets)
+
+
+def behind(schedules: list[Schedule]) -> Schedule:
+    """Schedules one after the other."""
+    ends = np.cumsum([each.makespan_ps for each in schedules]).tolist()
+    return at_times(schedules, [0, *ends[:-1]], ends[-1])
 
 
 def retime(
@@ -28,7 +54,8 @@ def retime(
     """
     from nestopt.collective.greedy.kernels.list import list_schedule
 
-    if schedule.num_sends == 0 or schedule.num_sends > MOST_SENDS:
+    if schedule.num_sends == 0 or schedule.num_sends > MOST_SENDS or schedule.shares:
+        # what a copied partial sum waits for is said by its set, which is not followed here
         return schedule
     occupancy, transfer = durations(instance, schedule)
     waits, next_ptr, nexts = find_dependencies(instance, schedule)
@@ -57,7 +84,7 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     """
     from nestopt.collective.greedy.kernels.justify import shift_early
 
-    while schedule.num_sends:
+    while schedule.num_sends and not schedule.shares:
         occupancy, transfer = durations(instance, schedule)
         _, ptr, nexts = find_dependencies(instance, schedule)
         start = schedule.start_ps.copy()

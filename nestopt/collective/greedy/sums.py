@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,32 +11,56 @@ import numpy as np
 from nestopt.collective.greedy.bound import quick_bound
 from nestopt.collective.greedy.copies import COPIES
 from nestopt.collective.greedy.insert import rearrange
-from nestopt.collective.greedy.join import MOST_SENDS, retime, settle
+from nestopt.collective.greedy.join import MOST_SENDS, behind, retime, settle
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.network import make_task
 from nestopt.collective.greedy.portfolio import Entry, Found, Job, play, tuned
 from nestopt.collective.greedy.trees import pack
+from nestopt.collective.model.collective import Part
 from nestopt.collective.model.of_result import in_columns
 from nestopt.collective.model.schedule import REDUCE, Schedule
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from nestopt.collective.greedy.network import Task
     from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.collective.model.store import AnySchedule
 
-__all__ = ["ALL_REDUCES", "backwards", "reduced", "with_patterns"]
+__all__ = ["ALL_REDUCES", "backwards", "as_pattern", "reduced", "with_patterns"]
 
 # (node, send) pairs above which one search over orders takes too long
 MOST_REARRANGED = 10**8
+# messages up to which algorithms that copy partial sums are played
+MOST_EXCHANGED = 20_000
 _MIRRORED = {"reduce-scatter": "all-gather", "reduce": "broadcast"}
 
 
 def with_patterns(instance: CollectiveInstance, patterns: dict[str, str]) -> CollectiveInstance:
     """The instance with some patterns replaced by others."""
     parts = tuple(
-        replace(part, pattern=patterns.get(part.pattern, part.pattern))
+        piece
         for part in instance.collective.parts
+        for piece in as_pattern(part, patterns.get(part.pattern, part.pattern))
     )
     return replace(instance, collective=replace(instance.collective, parts=parts))
+
+
+def as_pattern(part: Part, pattern: str) -> list[Part]:
+    """A part with another pattern, its chunks in their order.
+
+    Chunks of an All-Reduce that are no multiple of its NPUs are dealt out to roots, in runs.
+    """
+    if part.chunks is None:
+        return [replace(part, pattern=pattern)]
+    rooted = {"reduce-scatter": "reduce", "all-gather": "broadcast"}[pattern]
+    n = len(part.npus)
+    first = [-(-r * part.chunks // n) for r in range(n + 1)]
+    return [
+        Part(rooted, part.npus, part.chunk_size, count, int(part.npus[r]))
+        for r in range(n)
+        if (count := first[r + 1] - first[r])
+    ]
 
 
 def mirrored(instance: CollectiveInstance) -> CollectiveInstance:
@@ -82,14 +107,7 @@ def _two_phases(job: Job) -> Found | None:
             return None
         stats[kind] = found.stats
         phases.append(in_columns(phase, found.schedule))
-    first, second = phases
-    both = Schedule.of(
-        np.concatenate([first.chunk, second.chunk]),
-        np.concatenate([first.link, second.link]),
-        np.concatenate([first.start_ps, second.start_ps + first.makespan_ps]),
-        first.makespan_ps + second.makespan_ps,
-        np.concatenate([first.phase, second.phase]),
-    )
+    both = behind(phases)
     return Found(_shorter(both, retime(job.instance, both)), stats)
 
 
@@ -118,7 +136,7 @@ def _rearranged(job: Job) -> Found | None:
     """Searches over orders of deliveries, from the two best schedules that are there."""
     task, back = _tasks(job)
     work = Job(job.instance, job.effort, job.best)
-    starts = [each.schedule for each in job.tried if isinstance(each.schedule, Schedule)]
+    starts = [each.schedule for each in job.tried if _plain(each.schedule)]
     starts.sort(key=lambda schedule: schedule.makespan_ps)
     for start in starts[:2]:
         if job.topology.num_nodes * start.num_sends >= MOST_REARRANGED or work.done:
@@ -129,6 +147,30 @@ def _rearranged(job: Job) -> Found | None:
     return work.best
 
 
+def _plain(schedule: AnySchedule) -> TypeIs[Schedule]:
+    """Whether partial sums only move, so that a search may start from the schedule."""
+    return isinstance(schedule, Schedule) and not schedule.shares
+
+
+def _exchanges(name: str, job: Job) -> Found | None:
+    """An algorithm that copies partial sums, if it is shorter than the best so far."""
+    from nestopt.collective.baselines.exchange import exchange_schedule
+    from nestopt.core.errors import UsageError
+
+    try:
+        schedule = exchange_schedule(job.instance, name)
+    except UsageError:
+        return None
+    return None if schedule is None else Found(schedule, {"kernel": name, "tries": 1})
+
+
+def _copied(job: Job) -> bool:
+    from nestopt.collective.baselines.solve import count_messages
+
+    few = count_messages(job.instance) <= MOST_EXCHANGED
+    return tuned(job) and few and job.instance.sums == "copied"
+
+
 def _shorter(first: Schedule, second: Schedule) -> Schedule:
     return second if second.makespan_ps < first.makespan_ps else first
 
@@ -136,6 +178,14 @@ def _shorter(first: Schedule, second: Schedule) -> Schedule:
 ALL_REDUCES = (
     Entry("phases", _two_phases, lambda job: True, "a Reduce-Scatter, then an All-Gather"),
     *KNOWN_EARLY,
+    Entry("one-shot", partial(_exchanges, "one-shot"), _copied, "one latency: small messages"),
+    Entry(
+        "recursive-doubling",
+        partial(_exchanges, "recursive-doubling"),
+        _copied,
+        "log2(n) latencies: small messages",
+    ),
+    Entry("mixed", partial(_exchanges, "mixed"), _copied, "another algorithm at each level"),
     Entry("trees", _packed, _small, "an early chunk is spread while a late one is summed up"),
     Entry("insertion", _rearranged, _small, "each delivery into the best gap"),
     *KNOWN_LATE,

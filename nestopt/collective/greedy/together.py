@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.greedy.join import MOST_SENDS, durations, find_dependencies, retime
+from nestopt.collective.greedy.join import (
+    MOST_SENDS,
+    at_times,
+    behind,
+    durations,
+    find_dependencies,
+    retime,
+)
 from nestopt.collective.greedy.portfolio import Found, tuned
 from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.of_result import in_columns
@@ -54,6 +61,8 @@ def renumbered(
         schedule.start_ps,
         schedule.makespan_ps,
         schedule.phase,
+        schedule.content,
+        schedule.sets,
     )
 
 
@@ -63,19 +72,12 @@ def merge(instance: CollectiveInstance, schedules: list[Schedule]) -> Schedule:
         return Schedule.of([], [], [], 0)
     if len(schedules) == 1:
         return schedules[0]
-    offset, starts, relative = 0, [], []
-    for each in schedules:
-        starts.append(each.start_ps + offset)
-        relative.append((each.start_ps / max(each.makespan_ps, 1) * 2**40).astype(np.int64))
-        offset += each.makespan_ps
-    columns = [
-        np.concatenate([getattr(each, name) for each in schedules])
-        for name in ("chunk", "link", "phase")
-    ]
-    behind = Schedule.of(columns[0], columns[1], np.concatenate(starts), offset, columns[2])
-    # `behind` is sorted by start: its schedules lie one after the other, each in its own order
-    interleaved = retime(instance, behind, np.concatenate(relative))
-    found = [behind, retime(instance, behind), interleaved]
+    apart = behind(schedules)
+    # `apart` is sorted by start: its schedules lie one after the other, each in its own order
+    relative = np.concatenate(
+        [(s.start_ps / max(s.makespan_ps, 1) * 2**40).astype(np.int64) for s in schedules]
+    )
+    found = [apart, retime(instance, apart), retime(instance, apart, relative)]
     return min(found, key=lambda schedule: schedule.makespan_ps)
 
 
@@ -110,7 +112,7 @@ class _Piece:
             topology.reduces,
         )
         jobs = tuple(
-            (p.pattern, p.npus.tobytes(), p.chunk_size, p.chunks_per_npu, p.root)
+            (p.pattern, p.npus.tobytes(), p.chunk_size, p.chunks_per_npu, p.chunks, p.root)
             for p in self.instance.collective.parts
         )
         return tuple(array.tobytes() for array in arrays), jobs
@@ -138,7 +140,13 @@ def separate(job: Job, solve: Solver) -> Found | None:
             known[name] = in_columns(piece.instance, solve(piece.instance, effort)[0])
         own = known[name]
         moved = Schedule.of(
-            own.chunk, piece.links[own.link], own.start_ps, own.makespan_ps, own.phase
+            own.chunk,
+            piece.links[own.link],
+            own.start_ps,
+            own.makespan_ps,
+            own.phase,
+            own.content,
+            own.sets,
         )
         made.append(renumbered(job.instance, piece.parts, moved))
     stats = {"kernel": "apart", "pieces": len(pieces), "different": different}
@@ -152,12 +160,8 @@ def _overlaid(instance: CollectiveInstance, schedules: list[Schedule]) -> Schedu
         uses[np.unique(each.link)] += 1
     if (uses > 1).any():
         return merge(instance, schedules)
-    columns = [
-        np.concatenate([getattr(each, name) for each in schedules])
-        for name in ("chunk", "link", "start_ps", "phase")
-    ]
     longest = max(each.makespan_ps for each in schedules)
-    return Schedule.of(columns[0], columns[1], columns[2], longest, columns[3])
+    return at_times(schedules, [0] * len(schedules), longest)
 
 
 def _groups(instance: CollectiveInstance) -> list[list[int]]:
@@ -244,7 +248,7 @@ def improve(job: Job) -> Found | None:
     if job.best is None or not tuned(job):
         return None
     schedule = in_columns(job.instance, job.best.schedule)
-    if not 0 < schedule.num_sends <= MOST_SENDS:
+    if not 0 < schedule.num_sends <= MOST_SENDS or schedule.shares:
         return None
     seconds = SECONDS_A_SEND * schedule.num_sends + 1e-6
     rounds = min(int(2.0 * job.effort.seconds / seconds), MOST_ROUNDS)

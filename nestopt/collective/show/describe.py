@@ -52,6 +52,9 @@ def _rows(instance: CollectiveInstance, result: Result) -> list[tuple[str, str]]
         ("network", f"{nodes}, {topology.num_links} links, {instance.latency} latency"),
         ("collective", chunks),
     ]
+    if instance.sums_matter:
+        copied = instance.sums == "copied"
+        rows.append(("space", "partial sums may be copied" if copied else "partial sums move only"))
     if result.objective is None:
         return [*rows, ("ended", result.termination.reason.value)]
     makespan = float(result.objective) * PICOSECOND

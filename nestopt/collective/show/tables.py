@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.model.schedule import REDUCE
+from nestopt.collective.model.schedule import COPY
 from nestopt.core.errors import NestoptError
 from nestopt.core.solution import MOST_ROWS, as_html, as_text
 from nestopt.core.units import format_seconds
@@ -47,7 +47,7 @@ def columns(schedule: Schedule, most: int | None = None) -> dict[str, Any]:
             "target": names[topology.dst[link]],
             "bytes": sizes,
         }
-    table["sum"] = schedule.phase[rows] == REDUCE
+    table["sum"] = schedule.phase[rows] != COPY
     return table
 
 

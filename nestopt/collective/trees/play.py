@@ -87,26 +87,38 @@ class _Links:
 
 
 def plan_chunks(instance: CollectiveInstance, part: Part, forest: Forest) -> Plan:
-    """The sends of a part's chunks along a forest's trees.
+    """The copies of a part's chunks, each from its root along a tree.
 
-    The part is an All-Gather over the roots of the forest, or a Broadcast from its root.
+    A chunk's root is where it starts or, in a reduction, where its sum is to be.
     """
     links = _Links(instance, part.chunk_size)
     of_root: dict[int, list[Tree]] = {}
     for tree in forest.trees:
         of_root.setdefault(tree.root, []).append(tree)
-    each = part.chunks_per_npu
-    roots = part.npus.tolist() if part.root is None else [part.root]
-    dealt = {root: _shares(of_root[root], forest.copies, each) for root in roots}
+    roots, first = _runs(part)
+    count = np.diff(first).tolist()
+    dealt = {root: _shares(of_root[root], forest.copies, k) for root, k in zip(roots, count)}
     used: dict[int, list[list[int]]] = {}
     columns: list[list[int]] = [[], [], [], []]
-    first = {root: index * each for index, root in enumerate(roots)}
-    for turn in range(each):
-        for root in roots:
+    for turn in range(max(count)):
+        for index, root in enumerate(roots):
+            if turn >= count[index]:
+                continue
             tree = _next_tree(of_root[root], dealt[root], links)
             counts = used.setdefault(id(tree), [[0] * len(r) for r in tree.routes])
-            _send(tree, counts, links, first[root] + turn, turn, columns)
+            _send(tree, counts, links, int(first[index]) + turn, turn, columns)
     return Plan(*(np.array(column, dtype=np.int64) for column in columns))
+
+
+def _runs(part: Part) -> tuple[list[int], NDArray[np.int64]]:
+    """The roots of a part's chunks, and where the chunks of each begin (and end)."""
+    if part.root is not None:
+        return [part.root], np.array([0, part.num_chunks])
+    n = len(part.npus)
+    if part.chunks is not None:
+        # an All-Reduce whose chunks are no multiple of its NPUs: dealt out in runs
+        return part.npus.tolist(), -(-np.arange(n + 1) * part.chunks // n)
+    return part.npus.tolist(), np.arange(n + 1) * part.chunks_per_npu
 
 
 def _shares(trees: list[Tree], copies: int, chunks: int) -> tuple[list[int], list[int]]:

@@ -12,14 +12,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from nestopt.collective.model.schedule import Schedule
 from nestopt.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.collective.model.collective import Part
     from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.collective.model.schedule import Schedule
     from nestopt.collective.trees.forest import Forest
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
@@ -30,7 +28,6 @@ PATTERNS = ("all-gather", "reduce-scatter", "broadcast", "reduce", "all-reduce")
 MOST_CHUNKS = 256
 # NPUs up to which every shape of trees is tried
 ALL_SHAPES = 40
-_SPREAD = {"reduce-scatter": "all-gather", "reduce": "broadcast", "all-reduce": "all-gather"}
 
 
 class ForestCache:
@@ -43,7 +40,7 @@ class ForestCache:
         self._known: dict[Any, list[Forest]] = {}
 
     def get(self, instance: CollectiveInstance, part: Part, backward: bool) -> list[Forest]:
-        """The forests of a part, which is an All-Gather or a Broadcast."""
+        """The forests of a part; the instance has the network in that direction."""
         from nestopt.collective.trees.forest import SHAPES, find_forest
 
         key = (backward, part.npus.tobytes(), part.root)
@@ -87,22 +84,20 @@ def tree_schedule(instance: CollectiveInstance, cache: ForestCache | None = None
 
 
 def _one_part(instance: CollectiveInstance, cache: ForestCache) -> Schedule:
+    from nestopt.collective.greedy.join import behind, retime
+
     (part,) = instance.collective.parts
     if part.pattern in ("all-gather", "broadcast"):
         return _spread(instance, cache, backward=False)
     if part.pattern in ("reduce-scatter", "reduce"):
         return _reduction(instance, cache)
-    return _both(instance, cache)
-
-
-def _as(instance: CollectiveInstance, pattern: str, backward: bool) -> CollectiveInstance:
-    (part,) = instance.collective.parts
-    collective = replace(instance.collective, parts=(replace(part, pattern=pattern),))
-    topology = instance.topology.reversed() if backward else instance.topology
-    return replace(instance, topology=topology, collective=collective)
+    # every sum along trees to the NPU whose turn it is, and from there along trees to all
+    both = behind([_reduction(instance, cache), _spread(instance, cache, backward=False)])
+    return _shorter(both, retime(instance, both))
 
 
 def _spread(instance: CollectiveInstance, cache: ForestCache, *, backward: bool) -> Schedule:
+    """Copies of every chunk from its root; `backward`: on the reversed network."""
     from nestopt.collective.greedy.join import retime
     from nestopt.collective.trees.play import MOST_SENDS, in_time, plan_chunks
 
@@ -111,6 +106,8 @@ def _spread(instance: CollectiveInstance, cache: ForestCache, *, backward: bool)
         raise UsageError(
             f"{part.num_chunks} chunks for {len(part.npus)} NPUs are more than {MOST_SENDS} sends"
         )
+    if backward:
+        instance = replace(instance, topology=instance.topology.reversed())
     made = [
         in_time(instance, part.chunk_size, plan_chunks(instance, part, forest))
         for forest in cache.get(instance, part, backward)
@@ -120,29 +117,12 @@ def _spread(instance: CollectiveInstance, cache: ForestCache, *, backward: bool)
 
 
 def _reduction(instance: CollectiveInstance, cache: ForestCache) -> Schedule:
+    """Every chunk's contributions to its root: a spread, seen backwards."""
     from nestopt.collective.greedy.join import retime
     from nestopt.collective.greedy.sums import backwards
 
-    (part,) = instance.collective.parts
-    spread = _as(instance, _SPREAD[part.pattern], backward=True)
-    schedule = backwards(instance, _spread(spread, cache, backward=True))
+    schedule = backwards(instance, _spread(instance, cache, backward=True))
     return _shorter(schedule, retime(instance, schedule))
-
-
-def _both(instance: CollectiveInstance, cache: ForestCache) -> Schedule:
-    """Every sum along trees to the NPU that it would stay at, and from there along trees to all."""
-    from nestopt.collective.greedy.join import retime
-
-    first = _reduction(_as(instance, "reduce-scatter", backward=False), cache)
-    second = _spread(_as(instance, "all-gather", backward=False), cache, backward=False)
-    columns = [
-        np.concatenate([getattr(first, name), getattr(second, name)])
-        for name in ("chunk", "link", "phase")
-    ]
-    starts = np.concatenate([first.start_ps, second.start_ps + first.makespan_ps])
-    total = first.makespan_ps + second.makespan_ps
-    behind = Schedule.of(columns[0], columns[1], starts, total, columns[2])
-    return _shorter(behind, retime(instance, behind))
 
 
 def _shorter(first: Schedule, second: Schedule) -> Schedule:
@@ -151,15 +131,20 @@ def _shorter(first: Schedule, second: Schedule) -> Schedule:
 
 def rechunked(instance: CollectiveInstance, chunks: int) -> CollectiveInstance:
     """The same bytes an NPU in another number of chunks; sizes are rounded up to whole bytes."""
-    parts = tuple(
-        replace(
-            part,
-            chunk_size=-(-part.chunk_size * part.chunks_per_npu // chunks),
-            chunks_per_npu=chunks,
-        )
-        for part in instance.collective.parts
+    return replace(
+        instance,
+        collective=replace(
+            instance.collective,
+            parts=tuple(_rechunked(part, chunks) for part in instance.collective.parts),
+        ),
     )
-    return replace(instance, collective=replace(instance.collective, parts=parts))
+
+
+def _rechunked(part: Part, chunks: int) -> Part:
+    pieces = part.num_chunks // part.chunks_per_npu * chunks if part.chunks is None else 0
+    pieces = pieces or len(part.npus) * chunks
+    size = -(-part.chunk_size * part.num_chunks // pieces) if pieces else part.chunk_size
+    return replace(part, chunk_size=size, chunks_per_npu=chunks, chunks=None)
 
 
 def _best_chunks(
@@ -263,14 +248,11 @@ def fluid_ps(instance: CollectiveInstance, cache: ForestCache) -> Fraction:
     for part in instance.collective.parts:
         if len(part.npus) < 2:
             continue
-        size = part.chunk_size * part.chunks_per_npu * 10**12
-        alone = replace(instance, collective=replace(instance.collective, parts=(part,)))
+        roots = len(part.npus) if part.root is None else 1
+        size = Fraction(part.chunk_size * part.num_chunks * 10**12, roots)
         if part.pattern in ("all-gather", "broadcast", "all-reduce"):
-            spread = _as(alone, _SPREAD.get(part.pattern, part.pattern), backward=False)
-            forest = cache.get(spread, spread.collective.parts[0], False)[0]
-            total += forest.ratio * size
+            total += cache.get(instance, part, False)[0].ratio * size
         if part.pattern in ("reduce-scatter", "reduce", "all-reduce"):
-            spread = _as(alone, _SPREAD[part.pattern], backward=True)
-            forest = cache.get(spread, spread.collective.parts[0], True)[0]
-            total += forest.ratio * size
+            back = replace(instance, topology=instance.topology.reversed())
+            total += cache.get(back, part, True)[0].ratio * size
     return total

@@ -118,10 +118,12 @@ def best_plan(
     from nestopt.core.options import SolveOptions
     from nestopt.core.registry import get_method
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
-    settings = {"uniform": "true", "layout": "inner"} if uniform else {}
-    options = SolveOptions(time_limit=time_limit, threads=threads, set=settings)
-    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
+    space = PlanSpace.parse("default-1 uniform=true layout=inner" if uniform else "default-1")
+    options = SolveOptions(time_limit=time_limit, threads=threads)
+    instance = PlacementInstance(workload, cluster, space)
+    result: Result = get_method("placement", "dp")(instance, options)
     return result
 
 
@@ -172,7 +174,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
     "torchtitan": {"zero": "0,2,3", "sequence": "1"},
     "jax-mesh": {},
 }
-"""Settings of the dynamic program that leave what a framework can launch."""
+"""Of the plan space, what a framework can launch."""
 
 _EVEN = ("deepspeed", "nanotron")
 """Frameworks that cut a pipeline evenly."""
@@ -200,11 +202,14 @@ def nearest(
     from nestopt.core.registry import get_method
     from nestopt.interop.launch.even import best_even_plan
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
     if framework in _EVEN:
         found = best_even_plan(workload, cluster, model, time_limit=time_limit)
         return None if found is None else found[0]
     settings = {"layout": "inner", "uniform": "true", **_SETTINGS[framework]}
-    options = SolveOptions(time_limit=time_limit, threads=threads, set=settings)
-    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
+    space = PlanSpace.parse(settings, PlanSpace.named("default-1"))
+    options = SolveOptions(time_limit=time_limit, threads=threads)
+    instance = PlacementInstance(workload, cluster, space)
+    result: Result = get_method("placement", "dp")(instance, options)
     return None if result.solution_json is None else _plan(result)
