@@ -37,6 +37,8 @@ __all__ = ["SHAPES", "Forest", "Tree", "best_rate", "find_forest"]
 # (many make trees shallow inside a node, few across nodes, whose switch has a port for each NPU),
 # and whether trees grow by time (False) or by hops (True). Which is best depends on the network.
 SHAPES = ((2, False), (8, False), (2, True))
+# into how many pieces the greatest common divisor of all rates may be cut to balance switches
+SHARES = 1000
 # unfinished trees of one root that are kept at a time
 MOST_PARTIAL = 200
 
@@ -124,7 +126,9 @@ def balanced(topology: Topology, group: NDArray[np.int32]) -> NDArray[np.int64]:
     from scipy.sparse import coo_matrix, hstack, identity
 
     links, nodes = topology.num_links, topology.num_nodes
+    # whole units of which every link has many, where its rate is a round number
     unit = int(np.gcd.reduce(topology.bandwidth))
+    unit //= gcd(unit, SHARES)
     rate = topology.bandwidth // unit
     inner = np.ones(nodes, dtype=np.bool_)
     inner[group] = False
