@@ -118,6 +118,7 @@ class MaxLoadCpsat:
                 self.leaves[t, s] = model.new_bool_var(f"leaves_{t}_{s}")
                 self.enters[t, s] = model.new_bool_var(f"enters_{t}_{s}")
 
+    @family
     def add_assignment(self) -> None:
         """Each unit lies in exactly one stage, on one kind of device that can run it."""
         for v, stage in enumerate(self.stage):
@@ -131,12 +132,14 @@ class MaxLoadCpsat:
             number = sum(s * place for s, place in places)
             self.model.add(stage == number).with_name(f"assignment_stage_{v}")
 
+    @family
     def add_order(self) -> None:
         """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
         for u, v, gap in self.data.gaps:
             later = self.model.add(self.stage[v] >= self.stage[u] + gap)
             later.with_name(f"order_{u}_{v}")
 
+    @family
     def add_device_kinds(self) -> None:
         """As many stages are CPUs as there are CPUs; a stage is of one kind."""
         if not self.kind:
@@ -150,6 +153,7 @@ class MaxLoadCpsat:
             implied = self.model.add_implication(chosen, ~self.kind[s])
             implied.with_name(f"device_kinds_acc_{v}_{s}")
 
+    @family
     def add_memory(self) -> None:
         """An accelerator's units fit into its memory."""
         units = self.data.units
@@ -168,6 +172,7 @@ class MaxLoadCpsat:
             used = sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s)
             self.model.add(used <= sizes[-1]).with_name(f"memory_{s}")
 
+    @family
     def add_transfers(self) -> None:
         """An accelerator pays for each output that it makes and hands over, or takes."""
         for t, transfer in enumerate(self.data.units.transfers):
@@ -185,6 +190,7 @@ class MaxLoadCpsat:
                         paid = self.model.add_bool_or(self.enters[t, s], ~there, home)
                         paid.with_name(f"transfers_in_{name}")
 
+    @family
     def add_loads(self) -> None:
         """No device is busy longer than the largest load."""
         for s in range(self.data.stages):
@@ -194,6 +200,7 @@ class MaxLoadCpsat:
                 busy = self._cpu_busy(s)
                 self.model.add(self.load >= busy).with_name(f"loads_cpu_{s}")
 
+    @family
     def add_total_work(self) -> None:
         """All devices of a kind together (implied; it tightens the relaxation)."""
         stages = range(self.data.stages)

@@ -112,14 +112,15 @@ class MaxLoadMilp:
             return 1
         return self.within.get((unit, stage), 0)
 
-    def _inside(self, unit: int, stage: int) -> Any:
+    def inside(self, unit: int, stage: int) -> Any:
         """Whether a unit lies in a stage."""
         return self._prefix(unit, stage) - self._prefix(unit, stage - 1)
 
     def _on_accelerator(self, unit: int, stage: int) -> Any:
         """Whether a unit lies in a stage, which is an accelerator."""
-        return self._inside(unit, stage) - self.cpu.get((unit, stage), 0)
+        return self.inside(unit, stage) - self.cpu.get((unit, stage), 0)
 
+    @family
     def add_assignment(self) -> None:
         """Each unit lies in exactly one stage, on one kind of device that can run it."""
         data = self.data
@@ -131,6 +132,7 @@ class MaxLoadMilp:
                 else:
                     self._equal(share, 0, f"assignment_{v}_{s}")
 
+    @family
     def add_order(self) -> None:
         """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
         for u, v, gap in self.data.gaps:
@@ -139,6 +141,7 @@ class MaxLoadMilp:
                     self._prefix(u, s) - self._prefix(v, s + gap), 0, f"order_{u}_{v}_{s}"
                 )
 
+    @family
     def add_device_kinds(self) -> None:
         """As many stages are CPUs as there are CPUs; a stage is of one kind."""
         data = self.data
@@ -151,6 +154,7 @@ class MaxLoadMilp:
                 1 - self.kind[s] - self._on_accelerator(v, s), 0, f"device_kinds_acc_{v}_{s}"
             )
 
+    @family
     def add_memory(self) -> None:
         """An accelerator's units fit into its memory."""
         data = self.data
@@ -165,6 +169,7 @@ class MaxLoadMilp:
             )
             self._at_least(1 - used, 0, f"memory_{s}")
 
+    @family
     def add_transfers(self) -> None:
         """An accelerator pays for each output that it makes and hands over, or takes."""
         for t, transfer in enumerate(self.data.units.transfers):
@@ -178,6 +183,7 @@ class MaxLoadMilp:
                     self._at_least(self.leaves[t, s] - home + there, 0, f"transfers_out_{name}")
                     self._at_least(self.enters[t, s] - there + home, 0, f"transfers_in_{name}")
 
+    @family
     def add_loads(self) -> None:
         """No device is busy longer than the largest load, and no stage does both kinds of work."""
         data = self.data
@@ -192,6 +198,7 @@ class MaxLoadMilp:
                     self._at_least(top * (1 - self.kind[s]) - busy, 0, f"loads_kind_acc_{s}")
                     self._at_least(top * self.kind[s] - busy_cpu, 0, f"loads_kind_cpu_{s}")
 
+    @family
     def add_total_work(self) -> None:
         """All devices of a kind together (implied; it tightens the relaxation)."""
         data = self.data

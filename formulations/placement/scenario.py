@@ -15,7 +15,7 @@ import numpy as np
 
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
-from nestopt.formulations.placement.prices import price_grid
+from nestopt.formulations.placement.prices import Batch, price_grid
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
@@ -58,6 +58,12 @@ class Placed:
 class ScenarioData:
     """A scenario's choices and prices.
 
+    Parameters
+    ----------
+    dominated : bool
+        Whether to keep configurations that another one beats in every respect: no best plan needs
+        them, but a constraint of a user's own may.
+
     Attributes
     ----------
     positions : int
@@ -70,7 +76,9 @@ class ScenarioData:
         Bytes usable on every device of a type set.
     """
 
-    def __init__(self, data: PlacementData, scenario: Scenario) -> None:
+    def __init__(
+        self, data: PlacementData, scenario: Scenario, *, dominated: bool = False
+    ) -> None:
         self.data, self.scenario = data, scenario
         settings, workload = data.settings, data.workload
         d, b = scenario.replicas, scenario.microbatch
@@ -85,9 +93,13 @@ class ScenarioData:
         for grid in settings.grids(workload, share):
             if b % grid.sample_parts == 0:
                 found = price_grid(
-                    data, grid, b, d, len(grids), len(configs),
-                    self.held(0), self.held(max(0, self.positions - 1)),
-                )  # fmt: skip
+                    data,
+                    grid,
+                    Batch(b, d),
+                    (self.held(0), self.held(max(0, self.positions - 1))),
+                    (len(grids), len(configs)),
+                    dominated=dominated,
+                )
                 if found:
                     grids.append(found[0].grid)
                     configs += found
