@@ -163,12 +163,15 @@ def _several(found: Any) -> Iterable[Any]:
 
 def families_of(model: type[Families]) -> tuple[Family, ...]:
     """The families of a model, in the order in which `add_constraints` names them."""
-    found = []
-    for name in model.add_constraints.__code__.co_names:
-        method = getattr(model, name, None)
-        if method is not None and hasattr(method, "family"):
-            found.append(_read(method.family, inspect.getdoc(method) or ""))
-    return tuple(found)
+    found: dict[str, Family] = {}
+    for owner in reversed(model.__mro__):
+        if "add_constraints" not in owner.__dict__:
+            continue
+        for name in owner.__dict__["add_constraints"].__code__.co_names:
+            method = getattr(model, name, None)
+            if method is not None and hasattr(method, "family"):
+                found[method.family] = _read(method.family, inspect.getdoc(method) or "")
+    return tuple(found.values())
 
 
 def _read(name: str, text: str) -> Family:

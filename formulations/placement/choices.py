@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.config import Config, GridChoice
-    from nestopt.formulations.placement.data import TreeGroup
     from nestopt.formulations.placement.scenario import ScenarioData
+    from nestopt.formulations.placement.tree import TreeGroup
 
 __all__ = ["PlacementChoices"]
 
@@ -91,9 +91,7 @@ class PlacementChoices(Families):
         A configuration has ``grid.grid`` (degrees x, y, z, c, e) and ``mode`` (ZeRO stage,
         recomputation, sequence parallelism, overlap).
         """
-        return self._sum(
-            self.config[position, c.index] for c in self.scenario.configs if wanted(c)
-        )
+        return self._sum(self.config[position, c.index] for c in self.scenario.configs if wanted(c))
 
     def devices_at(self, position: int, cells: Iterable[int]) -> Any:
         """How many devices of some cells the stage at a position has.

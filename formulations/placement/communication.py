@@ -17,7 +17,7 @@ from nestopt.formulations.placement.config import AXES, DENSE
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Family, GridChoice
-    from nestopt.formulations.placement.data import TreeGroup
+    from nestopt.formulations.placement.tree import TreeGroup
 
 __all__ = ["PlacementCommunication"]
 
@@ -65,9 +65,7 @@ class PlacementCommunication(PlacementChoices):
                         allowed = [c.allows_group(h) for c in f.classes]
                         if not all(allowed):
                             room = self._sum(most * x for x, ok in zip(classes, allowed) if ok)
-                            self._add(
-                                self.devices_in(p, g, h) <= room, "comm_group", *key, h.index
-                            )
+                            self._add(self.devices_in(p, g, h) <= room, "comm_group", *key, h.index)
                     for h in self.scenario.watched(f):
                         self._add_class_counts(key, g, h, classes)
 

@@ -77,9 +77,7 @@ class PlacementCpsat(PlacementModel):
     ) -> None:
         from ortools.sat.python import cp_model
 
-        super().__init__(
-            scenario, symmetry=symmetry, additions=additions, left_out=left_out
-        )
+        super().__init__(scenario, symmetry=symmetry, additions=additions, left_out=left_out)
         self.cutoff = cutoff
         total, largest, _ = scenario.weights
         # an objective is at least this many times its largest stage time

@@ -8,7 +8,7 @@ from nestopt.formulations.families import family
 from nestopt.formulations.placement.choices import PlacementChoices
 
 if TYPE_CHECKING:
-    from nestopt.formulations.placement.data import TreeGroup
+    from nestopt.formulations.placement.tree import TreeGroup
 
 __all__ = ["PlacementLayout"]
 

@@ -68,9 +68,7 @@ class PlacementMilp(PlacementModel):
     ) -> None:
         import pulp
 
-        super().__init__(
-            scenario, symmetry=symmetry, additions=additions, left_out=left_out
-        )
+        super().__init__(scenario, symmetry=symmetry, additions=additions, left_out=left_out)
         self.unit = reference / 1e3
         self.cutoff = cutoff
         self.sum = pulp.lpSum

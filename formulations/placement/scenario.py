@@ -21,7 +21,8 @@ from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
-    from nestopt.formulations.placement.data import PlacementData, TreeGroup
+    from nestopt.formulations.placement.data import PlacementData
+    from nestopt.formulations.placement.tree import TreeGroup
     from nestopt.placement.model.schedules import Weights
 
 _SLACK = 1 + 1e-9
@@ -76,9 +77,7 @@ class ScenarioData:
         Bytes usable on every device of a type set.
     """
 
-    def __init__(
-        self, data: PlacementData, scenario: Scenario, *, dominated: bool = False
-    ) -> None:
+    def __init__(self, data: PlacementData, scenario: Scenario, *, dominated: bool = False) -> None:
         self.data, self.scenario = data, scenario
         settings, workload = data.settings, data.workload
         d, b = scenario.replicas, scenario.microbatch
