@@ -13,7 +13,7 @@ Examples
 ['stage_order', 'operator_assignment', 'configurations']
 >>> _ = model.add("two stages", lambda m: m.num_stages == 2)
 >>> result = model.solve(time_limit=60)
->>> len(result.solution["stages"])
+>>> len(result.solution.stages)
 2
 """
 
@@ -70,7 +70,7 @@ class Formulation(ABC):
     ----------
     instance : PlacementInstance, CollectiveInstance or MaxLoadProblem
     options : SolveOptions, optional
-        What `solve` starts from; for placement its objective and space are the model's.
+        What `solve` starts from.
     """
 
     method: str
@@ -78,12 +78,8 @@ class Formulation(ABC):
 
     def __init__(self, instance: Any, options: SolveOptions | None = None) -> None:
         self.instance = instance
-        self.options = self.default_options() if options is None else options
+        self.options = SolveOptions() if options is None else options
         self.additions: tuple[Addition, ...] = ()
-
-    def default_options(self) -> SolveOptions:
-        """The options without any given."""
-        return SolveOptions()
 
     def families(self) -> tuple[Family, ...]:
         """The constraint families in order, each with its text and its formula."""

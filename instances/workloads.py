@@ -22,7 +22,7 @@ from nestopt.placement.model.transformer import Transformer, expand
 if TYPE_CHECKING:
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["MODELS", "by_name", "names"]
+__all__ = ["MODELS", "by_name", "configuration", "names"]
 
 
 def _gpt(layers: int, hidden: int, heads: int) -> Transformer:
@@ -83,36 +83,77 @@ def names() -> list[str]:
 def by_name(name: str) -> Workload:
     """The workload of a name, with settings after commas.
 
-    Settings: ``batch`` (global batch, sequences), ``seq`` (sequence length), and any field of
-    `nestopt.placement.model.transformer.Transformer`.
+    See `configuration` for what a name may be.
+    """
+    model, batch = configuration(name)
+    return expand(name, model, batch)
+
+
+def configuration(name: str) -> tuple[Transformer, int]:
+    """The transformer and the global batch of a name.
+
+    A name is one of `names` or the path of a Hugging Face ``config.json``, with settings after
+    commas: ``batch`` (global batch, sequences), ``seq`` (sequence length), and any field of
+    `nestopt.placement.model.transformer.Transformer`. A configuration file needs ``seq`` and
+    ``batch``, since it states neither.
 
     Raises
     ------
     UsageError
         If the name is unknown (with a suggestion).
     InputError
-        If a setting is unknown or its value is not an integer.
+        If a setting is unknown, missing, or its value is not an integer.
     """
-    head, *settings = name.split(",")
-    if head in MODELS:
-        model, batch = MODELS[head]
+    head, *pairs = name.split(",")
+    settings = {_key(pair): _value(name, pair) for pair in pairs}
+    batch = settings.pop("batch", 0)
+    if head.endswith(".json"):
+        for key, value in (("seq", settings.get("sequence", 0)), ("batch", batch)):
+            if not value:
+                raise InputError(
+                    f"the file does not say what it is trained with; add {key}=, as in "
+                    f"{head},seq=4096,batch=512",
+                    file=head,
+                )
+        model = _of_file(head, settings.pop("sequence"))
+    elif head in MODELS:
+        model, usual = MODELS[head]
+        batch = batch or usual
     elif head in model_names():
-        model, batch = named_model(head)[0], 1024
+        model, batch = named_model(head)[0], batch or 1024
     else:
         raise unknown_name("workload", head, names())
     known = {f.name: f for f in fields(Transformer)}
-    for setting in settings:
-        key, _, text = setting.partition("=")
-        key = {"seq": "sequence"}.get(key, key)
-        try:
-            value = int(text)
-        except ValueError as error:
-            raise InputError(f"{text!r}; expected an integer", field=f"{name}: {key}") from error
-        if key == "batch":
-            batch = value
-        elif key in known:
-            changed: dict[str, Any] = {key: bool(value) if known[key].type == "bool" else value}
-            model = replace(model, **changed)
-        else:
+    for key, value in settings.items():
+        if key not in known:
             raise unknown_name("workload setting", key, [*known, "batch", "seq"])
-    return expand(name, model, batch)
+        changed: dict[str, Any] = {key: bool(value) if known[key].type == "bool" else value}
+        model = replace(model, **changed)
+    return model, batch
+
+
+def _key(pair: str) -> str:
+    key = pair.partition("=")[0]
+    return {"seq": "sequence"}.get(key, key)
+
+
+def _value(name: str, pair: str) -> int:
+    key, _, text = pair.partition("=")
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InputError(f"{text!r}; expected an integer", field=f"{name}: {key}") from error
+
+
+def _of_file(path: str, sequence: int) -> Transformer:
+    from nestopt.core.io import read_json
+    from nestopt.instances.readers.huggingface import is_huggingface, transformer_of
+
+    data = read_json(path)
+    if not is_huggingface(data):
+        raise InputError(
+            "has no model_type; expected a Hugging Face config.json (a workload file takes no "
+            "settings)",
+            file=path,
+        )
+    return transformer_of(data, sequence, path)

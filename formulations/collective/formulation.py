@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.options import SolveOptions
 from nestopt.formulations.collective import solve as search
 from nestopt.formulations.collective.admission import admission, is_impossible
 from nestopt.formulations.collective.cpsat import CollectiveCpsat
@@ -15,6 +14,7 @@ from nestopt.formulations.families import conflict
 
 if TYPE_CHECKING:
     from nestopt.collective.model.schedule import Schedule
+    from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.formulations.face import Admission
 
@@ -28,10 +28,6 @@ class _CollectiveFormulation(Formulation):
     and ``done``, which exist only at the ticks where they can be true (``model.send.get(key, 0)``),
     and with ``model.problem`` (links ``src``, ``dst``; chunks) and ``model.horizon``.
     """
-
-    def default_options(self) -> SolveOptions:
-        """The options without any given."""
-        return SolveOptions(objective="makespan")
 
     @property
     def least_horizon(self) -> int:

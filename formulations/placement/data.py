@@ -15,9 +15,8 @@ from nestopt.placement.pricing.cost import StageCosts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nestopt.placement.model.cluster import Cluster, DeviceType
-    from nestopt.placement.model.space import SpaceSettings
-    from nestopt.placement.model.workload import Workload
+    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.instance import PlacementInstance
 
     Floats = NDArray[np.float64]
 
@@ -40,15 +39,13 @@ class PlacementData(Tree):
 
     def __init__(
         self,
-        workload: Workload,
-        cluster: Cluster,
-        settings: SpaceSettings,
-        objective: str,
+        instance: PlacementInstance,
         deadline: float = math.inf,
     ) -> None:
-        super().__init__(cluster, deadline)
-        self.workload, self.settings = workload, settings
-        self.objective = objective
+        super().__init__(instance.cluster, deadline)
+        workload, cluster = instance.workload, instance.cluster
+        self.workload, self.space = workload, instance.space
+        self.objective = instance.objective
         self.costs = StageCosts(workload)
         present = sorted({cell.type for cell in self.cells})
         self.type_sets: tuple[tuple[DeviceType, ...], ...] = tuple(

@@ -24,6 +24,7 @@ from nestopt.formulations.placement.config import (
     GridChoice,
     beats,
 )
+from nestopt.placement.model.plan import Hides
 from nestopt.placement.pricing.comm import PROFILE, families_of
 from nestopt.placement.pricing.cost import Blocks, Mode
 
@@ -115,8 +116,8 @@ class _Pricing:
         self.data, self.grid = data, grid
         self.microbatch, self.replicas = microbatch, replicas
         self.sizes = grid.family_sizes(replicas)
-        s = data.settings
-        self.modes = data.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        s = data.space
+        self.modes = data.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
         self.nowhere = np.zeros((len(self.sizes), PROFILE))
         count = len(data.costs.kinds)
         none = np.zeros(count)
@@ -143,7 +144,7 @@ class _Pricing:
 
     def _extra(self, modes: Sequence[Mode], family: int, profile: Floats) -> Floats:
         """Seconds that a family's communication takes where nothing hides it: (kinds, modes)."""
-        plain = [mode._replace(overlap=False) for mode in modes]
+        plain = [mode._replace(overlap=False, hides=Hides.NONE) for mode in modes]
         free = self._rates(plain, self.nowhere, 0)
         return self._rates(plain, self._only(family, profile), 0) - free
 
@@ -221,9 +222,8 @@ class _Pricing:
     def _times(self, choice: GridChoice) -> list[_Times]:
         """Operators' times, by mode."""
         # overlap hides the collectives of X, Y and Z behind compute and behind each other
-        axes = [
-            f for f in choice.families if f.index in AXES and any(m.overlap for m in self.modes)
-        ]
+        hiding = any(m.overlap or m.hides & Hides.TENSOR for m in self.modes)
+        axes = [f for f in choice.families if f.index in AXES and hiding]
         names = (TYPES, *(f.index for f in axes))
         sizes = (len(self.data.type_sets), *(len(f.classes) for f in axes))
         table = np.empty((*sizes, len(self.data.costs.kinds), len(self.modes)))
@@ -270,10 +270,12 @@ class _Pricing:
                     self.lines(family.index, mode.zero, c.profile) for c in family.classes
                 )
 
+        batch = self.microbatch, self.replicas
+
         def step(blocks: Blocks) -> Floats:
             return np.stack(
                 [
-                    costs.sync(blocks, self.grid, [mode], self.replicas, self.nowhere, types)[:, 0]
+                    costs.sync(blocks, self.grid, [mode], *batch, self.nowhere, types)[:, 0]
                     for types in data.type_sets
                 ]
             )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nestopt.cli.parameters import JsonOption
+from nestopt.cli.parameters import ClusterOption, JsonOption, TimeLimitOption
 from nestopt.core.errors import InputError, UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -27,14 +27,17 @@ def import_file(
         typer.Argument(
             metavar="FORMAT",
             help="nvidia-smi, nccl, astra-sim, simai, ns3, taccl, sccl, teccl, slurm, topograph, "
-            "graphml, dnn-partitioning or piper.",
+            "graphml, dnn-partitioning or piper; or launch, a Megatron argument line or a "
+            "torchtitan job file.",
         ),
     ],
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to read.")],
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="F.json", help="Where the result goes."),
-    ],
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="F.json", help="Where the result goes (not with launch)."
+        ),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -62,9 +65,20 @@ def import_file(
     strict: Annotated[
         bool, typer.Option("--strict", help="Make an error of whatever looks odd in the file.")
     ] = False,
+    cluster: ClusterOption = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            "--world", metavar="N", min=1, help="Format launch: processes, if the file is silent."
+        ),
+    ] = None,
+    time_limit: TimeLimitOption = None,
     json: JsonOption = False,
 ) -> None:
     """Read a file of another tool as a topology, a cluster or an instance.
+
+    With the format launch: price what you run today on --cluster, say whether it fits the memory,
+    solve for the best plan and name the arguments to change.
 
     Units are each format's own and never guessed. What is odd but readable (a header
     that understates the number of links, say) is told on stderr. The totals of what was
@@ -78,6 +92,7 @@ def import_file(
       nestopt import graphml net.graphml --as cluster --device h100 -o c.json
       nestopt import dnn-partitioning bert24_inference.json -o bert24.json
       nestopt import piper bert32a100.json --set devices=8 -o bert32.json
+      nestopt import launch pretrain.sh --cluster dgx-h100-64
 
     \b
     Exit status:
@@ -89,6 +104,19 @@ def import_file(
     from nestopt.cli.output import note, print_json
     from nestopt.core.io import write_json
 
+    if format_name == "launch":
+        from nestopt.cli.inputs import parse_limit
+        from nestopt.cli.launch import import_launch
+
+        if cluster is None:
+            raise UsageError("import launch needs --cluster, where the job runs")
+        limit = 60.0 if time_limit is None else parse_limit(time_limit)
+        import_launch(file, cluster, world, limit, as_json=json)
+        return
+    if cluster is not None or world is not None or time_limit is not None:
+        raise UsageError("--cluster, --world and --time-limit belong to the format launch")
+    if output is None:
+        raise UsageError(f"import {format_name} needs --output F.json")
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
     if (device is not None) != (form == "cluster"):
@@ -121,24 +149,54 @@ def import_file(
 
 def export_file(
     format_name: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="simai, ns3, sccl, teccl or graphml.")
+        str,
+        typer.Argument(
+            metavar="FORMAT", help="simai, ns3, sccl, teccl or graphml; or launch, for a plan."
+        ),
     ],
     topology: Annotated[
         str,
-        typer.Argument(metavar="T", help="A topology of the library (mesh2d:8x8) or a file."),
+        typer.Argument(
+            metavar="T",
+            help="A topology of the library (mesh2d:8x8) or a file; a plan's result file.",
+        ),
     ],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where the result goes; a directory for launch."
+        ),
     ],
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="NAME",
+            help="Format launch: megatron, megatron-bridge, torchtitan, deepspeed, nanotron or "
+            "jax-mesh.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="M",
+            help="Format launch: the architecture, a library workload or config.json,seq=N,batch=B "
+            "(default: the plan's workload).",
+        ),
+    ] = None,
+    time_limit: TimeLimitOption = None,
 ) -> None:
-    """Write a topology in the format of another tool.
+    """Write a topology or a plan in the format of another tool.
 
-    What the format cannot express is an error, never dropped.
+    What the format cannot express is an error, never dropped. A plan that a framework cannot launch
+    is told, with the best plan found that it can, and that one is written.
 
     \b
     Examples:
       nestopt export graphml torus2d:4x4 -o torus.graphml
       nestopt export sccl dgx1v -o dgx1v.json
+      nestopt export launch plan.json --for megatron -o job/
 
     \b
     Exit status:
@@ -156,6 +214,17 @@ def export_file(
     from nestopt.instances.readers import write
     from nestopt.instances.topologies import network_by_name
 
+    if format_name == "launch":
+        from nestopt.cli.inputs import parse_limit
+        from nestopt.cli.launch import export_launch
+
+        if framework is None:
+            raise UsageError("export launch needs --for: the framework that is to launch the plan")
+        limit = 60.0 if time_limit is None else parse_limit(time_limit)
+        export_launch(topology, framework, output, model, limit)
+        return
+    if framework is not None or model is not None or time_limit is not None:
+        raise UsageError("--for, --model and --time-limit belong to the format launch")
     target = writable("--output", output)
     if topology.endswith(".json") or Path(topology).is_file():
         network = network_of(Topology.from_json(read_json(topology), file=topology))

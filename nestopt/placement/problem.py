@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import CheckError, NestoptError, UsageError, naming
+from nestopt.core.errors import NestoptError, UsageError, naming
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
 from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class PlacementProblem:
 
     name = "placement"
     settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    space_settings: tuple[str, ...] = SPACE_SETTINGS
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
@@ -49,9 +52,6 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.core.io import names_file, read_json
-        from nestopt.core.registry import named
-
         model = settings.get("model", "pipeline")
         workload_name, cluster_name = names["workload"], names["cluster"]
         if model in models.SCHEMAS:
@@ -63,11 +63,7 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
-        workload: Workload = (
-            Workload.from_json(read_json(workload_name), file=workload_name)
-            if names_file(workload_name)
-            else named("workload", workload_name)
-        )
+        workload = _workload_of(workload_name)
         cluster = cluster_of(cluster_name)
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
@@ -89,6 +85,30 @@ class PlacementProblem:
         if model is not None:
             return models.from_json(model, data, file=file)
         return PlacementInstance.from_json(data, file=file)
+
+    def stated(
+        self,
+        instance: PlacementInstance,
+        objective: str | None,
+        space: str | None,
+        settings: dict[str, str],
+    ) -> PlacementInstance:
+        """The instance with another objective and space, where words ask for them.
+
+        Parameters
+        ----------
+        space : str or None
+            A text such as ``"megatron-core"`` or ``"full general"`` (`PlanSpace.parse`).
+        settings : dict
+            Pairs with keys of `space_settings`; they change that space.
+
+        Raises
+        ------
+        UsageError, InputError
+            If a word or a value is wrong.
+        """
+        chosen = instance.space if space is None else parse_space(space, instance.space)
+        return instance.over(parse_space(settings, chosen), objective)
 
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
         """Check a result independently; one line for each thing verified.
@@ -158,6 +178,20 @@ class PlacementProblem:
 PROBLEM = PlacementProblem()
 
 
+def _workload_of(name: str) -> Workload:
+    """The workload of a library name, of a file, or of a model's configuration file."""
+    from nestopt.core.io import names_file, read_json
+    from nestopt.core.registry import named
+
+    if names_file(name):
+        data = read_json(name)
+        # a configuration of a model needs settings, which the library's reader asks for
+        if not (isinstance(data, dict) and "model_type" in data and "schema" not in data):
+            return Workload.from_json(data, file=name)
+    workload: Workload = named("workload", name)
+    return workload
+
+
 def cluster_of(name: str) -> Cluster:
     """The cluster of a library name, or in a file.
 
@@ -197,9 +231,7 @@ def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
     model = _model_of(result)
     if model is not None:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
-    if result.solution is None:
+    if result.solution_json is None:
         raise NestoptError(f"the result has no plan to {verb}")
-    if "data" not in result.instance:
-        raise CheckError("the result does not hold its instance")
-    instance = PlacementInstance.from_json(result.instance["data"])
-    return instance.workload, instance.cluster, Plan.from_json(result.solution)
+    instance = instance_of(result)
+    return instance.workload, instance.cluster, Plan.from_json(result.solution_json)

@@ -150,7 +150,7 @@ def build_entries(
             profiles = np.stack([classes[i].profiles for i in members[first : first + chunk]])
             rates = costs.rates(grids[g], offered, b, d, profiles, types)
             seconds = lattice.blocks.counts @ rates
-            sync = costs.sync(lattice.blocks, grids[g], offered, d, profiles, types)
+            sync = costs.sync(lattice.blocks, grids[g], offered, b, d, profiles, types)
             keep = _pareto(seconds, sync, holds)
             counts.append(keep.sum(axis=2).ravel())
             _, row, column = np.nonzero(keep)
@@ -166,13 +166,18 @@ def build_entries(
 
 
 def _columns(modes: Sequence[Mode]) -> list[int]:
-    """The modes worth pricing: overlap is never slower and takes no memory."""
-    offered = set(modes)
-    return [
-        index
-        for index, mode in enumerate(modes)
-        if mode.overlap or (*mode[:3], True) not in offered
-    ]
+    """The modes worth pricing: to hide more is never slower and takes no memory."""
+
+    def beaten(mode: Mode) -> bool:
+        return any(
+            other != mode
+            and other[:3] == mode[:3]
+            and other.overlap >= mode.overlap
+            and other.hides & mode.hides == mode.hides
+            for other in modes
+        )
+
+    return [index for index, mode in enumerate(modes) if not beaten(mode)]
 
 
 def _allowed(

@@ -198,6 +198,7 @@ class ConfigFile(_Strict):
     zero: Annotated[int, Field(ge=0, le=3, strict=True)]
     recompute: Literal["none", "selective", "full"]
     overlap: bool = False
+    hides: list[Literal["tensor", "sync", "gathers"]] = []
 
 
 class StageFile(_Strict):

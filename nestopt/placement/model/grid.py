@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nestopt.placement.model.plan import StageConfig
+from nestopt.placement.model.plan import Hides, StageConfig
 
-__all__ = ["FAMILIES", "Grid", "Mode", "config_of", "grid_of", "mode_of"]
+__all__ = ["FAMILIES", "Grid", "Mode", "config_of", "grid_of", "hidden", "mode_of"]
 
 FAMILIES = ("x", "y", "z", "context", "expert", "dense", "sparse")
 """Families of a stage (``MODEL.md``, section 4), in the order of their profiles."""
@@ -56,6 +56,7 @@ class Mode(NamedTuple):
     zero: int
     recompute: str
     overlap: bool = False
+    hides: Hides = Hides.NONE
 
 
 def config_of(grid: Grid, mode: Mode) -> StageConfig:
@@ -71,4 +72,19 @@ def grid_of(config: StageConfig) -> Grid:
 
 def mode_of(config: StageConfig) -> Mode:
     """The mode of a stage configuration."""
-    return Mode(config.sequence_parallel, config.zero, config.recompute, config.overlap)
+    return Mode(
+        config.sequence_parallel, config.zero, config.recompute, config.overlap, config.hides
+    )
+
+
+def hidden(grid: Grid, zero: int, overlap: bool, hides: Hides) -> Hides:
+    """Of what a framework hides, what a stage has to hide.
+
+    The ring exchange is of (1, t, 1) with t > 1 and excludes AxoNN's overlaps; the gathers are of
+    ZeRO 2 and 3.
+    """
+    if grid.y == 1 or grid.x > 1 or grid.z > 1 or overlap:
+        hides &= ~Hides.TENSOR
+    if zero < 2:
+        hides &= ~Hides.GATHERS
+    return hides

@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntFlag
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.core.errors import unknown_name
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
+    from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.schedules import PipelineSchedule
+    from nestopt.placement.model.workload import Workload
 
-__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig"]
+__all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "Hides"]
+
+_VIEWS = "nestopt.placement.show.tables"  # text, tables and pictures: loaded when asked for
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
+
+
+class Hides(IntFlag):
+    """Communication that a stage's framework runs behind computation (``MODEL.md``, section 5).
+
+    ``TENSOR``: the reduces of tensor parallelism behind the products of their operator (ring
+    exchange). ``SYNC``: the synchronisation of the replicas behind the last backward pass, and the
+    gather of updated weights behind the next forward pass. ``GATHERS``: what ZeRO 2 and 3 send for
+    each micro-batch behind the pass of an operator alike (prefetch).
+    """
+
+    NONE = 0
+    TENSOR = 1
+    SYNC = 2
+    GATHERS = 4
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is hidden, in words: ``("tensor", "sync")``."""
+        return tuple(str(flag.name).lower() for flag in Hides if flag in self)
+
+    @classmethod
+    def of_words(cls, words: Iterable[str]) -> Hides:
+        """Inverse of `words`.
+
+        Raises
+        ------
+        UsageError
+            If a word is unknown (with a suggestion).
+        """
+        known = {str(flag.name).lower(): flag for flag in cls}
+        found = cls.NONE
+        for word in words:
+            if word not in known:
+                raise unknown_name("communication to hide", word, known)
+            found |= known[word]
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +84,10 @@ class StageConfig:
     recompute : str
         ``none``, ``selective`` or ``full``.
     overlap : bool
-        Whether the decomposition's communication runs behind computation where it can.
+        Whether the decomposition's communication runs behind computation where it can (AxoNN's
+        three overlaps).
+    hides : Hides
+        What other communication runs behind computation.
     """
 
     tensor: tuple[int, int, int] = (1, 1, 1)
@@ -46,6 +97,7 @@ class StageConfig:
     zero: int = 0
     recompute: str = "none"
     overlap: bool = False
+    hides: Hides = Hides.NONE
 
     @property
     def t(self) -> int:
@@ -67,6 +119,7 @@ class StageConfig:
             "zero": self.zero,
             "recompute": self.recompute,
             "overlap": self.overlap,
+            **({"hides": list(self.hides.words)} if self.hides else {}),
         }
 
     def label(self) -> str:
@@ -81,6 +134,8 @@ class StageConfig:
             parts.append("sp")
         if self.overlap:
             parts.append("ov")
+        if self.hides:
+            parts.append("hides-" + "+".join(self.hides.words))
         parts.append(f"z{self.zero}")
         if self.recompute != "none":
             parts.append(self.recompute)
@@ -89,16 +144,52 @@ class StageConfig:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A pipeline stage: operators (ascending), configuration, devices (d, w)."""
+    """A pipeline stage: operators (ascending), configuration, devices (d, w); equal by value."""
 
     operators: tuple[int, ...]
     config: StageConfig
     devices: NDArray[np.int64]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stage):
+            return NotImplemented
+        return (
+            self.operators == other.operators
+            and self.config == other.config
+            and np.array_equal(self.devices, other.devices)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.operators, self.config, np.asarray(self.devices).tobytes()))
+
+    def __repr__(self) -> str:
+        first, last = self.operators[0], self.operators[-1]
+        return (
+            f"<Stage: operators {first} to {last}, {self.config.label()}, "
+            f"{np.size(self.devices)} devices>"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A whole plan; `report` holds a solver's figures for people and is never trusted."""
+    """A whole plan: iterate over its stages, print its `summary`, tabulate it, draw it.
+
+    Two plans are equal if their stages, replicas, micro-batch and schedule are.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+    replicas, microbatch : int
+        Data-parallel replicas; samples of a micro-batch.
+    schedule : str
+        ``gpipe``, ``1f1b`` or ``interleaved``.
+    chunks : int
+        Chunks of a stage, of ``interleaved``.
+    report : dict
+        A solver's figures for people; never trusted.
+    workload, cluster : Workload and Cluster, or None
+        What the plan is for, where that is known; names and pictures need it.
+    """
 
     stages: tuple[Stage, ...]
     replicas: int
@@ -106,6 +197,69 @@ class Plan:
     schedule: str = "1f1b"
     chunks: int = 1
     report: dict[str, Any] = field(default_factory=dict)
+    workload: Workload | None = None
+    cluster: Cluster | None = None
+
+    def on(self, workload: Workload, cluster: Cluster) -> Plan:
+        """The same plan, knowing what it is for."""
+        return replace(self, workload=workload, cluster=cluster)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.stages, self.replicas, self.microbatch, self.schedule, self.chunks
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __repr__(self) -> str:
+        used = sum(int(np.size(stage.devices)) for stage in self.stages)
+        return (
+            f"<Plan: {len(self.stages)} stages, {self.replicas} replicas, micro-batch "
+            f"{self.microbatch}, {self.schedule}, {used} devices>"
+        )
+
+    def _repr_html_(self) -> str:
+        return str(import_module(_VIEWS).html(self))
+
+    def summary(self) -> str:
+        """The plan for people: one line about the whole, then one line a stage."""
+        return str(import_module(_VIEWS).summary(self))
+
+    def to_frame(self) -> DataFrame:
+        """One row a stage: operators, degrees, modes, devices; needs pandas.
+
+        Raises
+        ------
+        NestoptError
+            If pandas is not installed.
+        """
+        from nestopt.core.solution import as_frame
+
+        return as_frame(import_module(_VIEWS).rows(self))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the stages on the cluster's tree; needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            New ones by default.
+
+        Raises
+        ------
+        NestoptError
+            If the plan does not know its cluster (see `on`), or matplotlib is not installed.
+        """
+        axes: Axes = import_module(_VIEWS).draw(self, ax)
+        return axes
 
     @property
     def pipeline(self) -> PipelineSchedule:
@@ -159,6 +313,7 @@ class Plan:
                         config.zero,
                         config.recompute,
                         config.overlap,
+                        Hides.of_words(config.hides),
                     ),
                     np.array(entry.devices, dtype=np.int64),
                 )

@@ -4,18 +4,27 @@ Implements ``MODEL.md``, sections 5 and 7. The dynamic program, the exact models
 the baselines call it; the checker does not.
 
 Stages are priced in bulk. A *grid* is the degrees (x, y, z, c, e); a *mode* is (sequence_parallel,
-zero, recompute, overlap); a *block* is a set of operators, given by how many it has of each kind.
+zero, recompute, overlap, hides); a *block* is a set of operators, given by how many it has of each
+kind.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nestopt.placement.model.grid import FAMILIES, Grid, Mode, config_of, grid_of, mode_of
-from nestopt.placement.model.plan import RECOMPUTE
+from nestopt.placement.model.grid import (
+    FAMILIES,
+    Grid,
+    Mode,
+    config_of,
+    grid_of,
+    hidden,
+    mode_of,
+)
+from nestopt.placement.model.plan import RECOMPUTE, Hides
 from nestopt.placement.pricing.comm import all_gather, all_reduce, all_to_all
 
 if TYPE_CHECKING:
@@ -91,6 +100,19 @@ class Reduces(NamedTuple):
     hidden: Floats
     gather: Floats
     scatter: Floats
+
+
+class _Traffic(NamedTuple):
+    """Seconds that ZeRO sends in the two passes of one operator of each kind, each (..., K)."""
+
+    forward: Floats
+    backward: Floats
+
+    def exposed(self, work: _Compute) -> Floats:
+        """What the two passes of an operator alike do not hide."""
+        return np.maximum(0.0, self.forward - work.forward) + np.maximum(
+            0.0, self.backward - work.behind
+        )
 
 
 class Memory(NamedTuple):
@@ -190,19 +212,25 @@ class StageCosts:
                 sparse, profiles[..., 6, :], size * params_expert
             )
 
-        by_zero: dict[int, Floats] = {}
+        scattered = gathered = np.zeros(len(self.kinds))
         if any(mode.zero >= 2 for mode in modes):
-            by_zero[2] = over_replicas(w.bytes_gradient)
+            scattered = over_replicas(w.bytes_gradient)
         if any(mode.zero == 3 for mode in modes):
-            by_zero[3] = by_zero[2] + 2 * over_replicas(w.bytes_weight)
+            gathered = over_replicas(w.bytes_weight)
+        by_zero = {2: _Traffic(0.0 * scattered, scattered)}
+        by_zero[3] = _Traffic(gathered, gathered + scattered)
         reduces = {
             split: self.reduces(grid, microbatch, profiles, split)
             for split in {mode.sequence_parallel for mode in modes}
         }
-        alike: dict[tuple[bool, str, bool], Floats] = {}
+        alike: dict[tuple[Any, ...], Floats] = {}
         out = np.empty((*profiles.shape[:-2], len(self.kinds), len(modes)))
         for column, mode in enumerate(modes):
-            plain = mode.sequence_parallel, mode.recompute, mode.overlap
+            traffic = by_zero.get(mode.zero)
+            behind = traffic if mode.hides & Hides.GATHERS else None
+            ring = mode.hides & Hides.TENSOR
+            zero = mode.zero if behind is not None else 0
+            plain = mode.sequence_parallel, mode.recompute, mode.overlap, ring, zero
             if plain not in alike:
                 again = 1 if mode.recompute == "full" else 0
                 seconds = np.zeros(len(self.kinds))
@@ -210,18 +238,26 @@ class StageCosts:
                 for device in types:
                     work = self._compute(grid, mode, microbatch, device)
                     each = work.total + _behind(moved, work) if mode.overlap else work.total
+                    if ring:
+                        each = each + _behind_products(moved, work, again)
+                    if behind is not None:
+                        each = each + behind.exposed(work)
                     seconds = np.maximum(seconds, each)
+                forward, rest = (1 + again) * moved.forward, moved.backward
+                if ring:
+                    forward = rest = 0.0 * moved.forward
                 if mode.overlap:
-                    rest = moved.backward - moved.hidden
+                    rest = rest - moved.hidden
                 else:
-                    rest = moved.backward + (2 * moved.gather + moved.scatter)
-                seconds = seconds + ((1 + again) * moved.forward + rest)
+                    rest = rest + (2 * moved.gather + moved.scatter)
+                seconds = seconds + (forward + rest)
                 seconds = seconds + (3 + again) * gather_kv
                 size = f["ep_bytes"] * u / grid.outer_parts(mode.sequence_parallel)
                 swap = all_to_all(expert, profiles[..., 4, :], size)
                 alike[plain] = seconds + (4 + 2 * again) * swap
-            more = by_zero.get(mode.zero)
-            out[..., column] = alike[plain] if more is None else alike[plain] + more
+            out[..., column] = alike[plain]
+            if traffic is not None and behind is None:
+                out[..., column] += traffic.forward + traffic.backward
         return out
 
     def reduces(self, grid: Grid, microbatch: int, profiles: Floats, split: bool) -> Reduces:
@@ -307,11 +343,12 @@ class StageCosts:
         blocks: Blocks,
         grid: Grid,
         modes: Sequence[Mode],
+        microbatch: int,
         replicas: int,
         profiles: Floats,
         types: Sequence[DeviceType],
     ) -> Floats:
-        """Seconds of gradient synchronisation and optimizer step; (..., R, M).
+        """Seconds of gradient synchronisation, as far as exposed, and optimizer step; (..., R, M).
 
         Parameters
         ----------
@@ -323,23 +360,35 @@ class StageCosts:
         rows = ((dense, size, profiles[..., 5, :]), (sparse, size_expert, profiles[..., 6, :]))
         slowest = min(device.memory_bandwidth for device in types)
         per_parameter = 2 * w.bytes_optimizer + w.bytes_gradient + w.bytes_weight
-        by_zero: dict[int, Floats] = {}
+        by_zero: dict[int, tuple[Floats, Floats, Floats]] = {}
         for zero in sorted({mode.zero for mode in modes}):
-            seconds = np.zeros((*profiles.shape[:-2], len(dense)))
+            reduced, gathered, step = (np.zeros((*profiles.shape[:-2], len(dense))) for _ in "123")
             for count, members, profile in rows:
                 if not count.any():
                     continue
                 gradients, weights = w.bytes_gradient * count, w.bytes_weight * count
                 if zero == 0:
-                    seconds += all_reduce(members, profile, gradients)
+                    reduced += all_reduce(members, profile, gradients)
                 elif zero == 1:
-                    seconds += all_gather(members, profile, gradients)
+                    reduced += all_gather(members, profile, gradients)
                 if zero in (1, 2):
-                    seconds += all_gather(members, profile, weights)
+                    gathered += all_gather(members, profile, weights)
                 shards = members if zero >= 1 else 1
-                seconds += per_parameter * count / shards / slowest
-            by_zero[zero] = seconds
-        return np.stack([by_zero[mode.zero] for mode in modes], axis=-1)
+                step += per_parameter * count / shards / slowest
+            by_zero[zero] = reduced, gathered, step
+        columns = []
+        for mode in modes:
+            reduced, gathered, step = by_zero[mode.zero]
+            exposed = reduced + gathered
+            if mode.hides & Hides.SYNC:
+                exposed = np.zeros_like(exposed)
+                for device in types:
+                    work = self._compute(grid, mode, microbatch, device)
+                    late = np.maximum(0.0, reduced - blocks.counts @ work.behind)
+                    late = late + np.maximum(0.0, gathered - blocks.counts @ work.forward)
+                    exposed = np.maximum(exposed, late)
+            columns.append(exposed + step)
+        return np.stack(columns, axis=-1)
 
     def memory(
         self, blocks: Blocks, grid: Grid, modes: Sequence[Mode], microbatch: int, replicas: int
@@ -400,20 +449,28 @@ class StageCosts:
         recompute: Sequence[str],
         sequence: Sequence[bool],
         overlap: Sequence[bool] = (False,),
+        hides: Sequence[Hides] = (Hides.NONE,),
     ) -> tuple[Mode, ...]:
         """The modes offered to a grid.
 
         Sequence parallelism needs Gy > 1 and Gx = 1, overlap a tensor degree above 1; grids without
-        are always off.
+        are always off. Of each of `hides` a mode has what it can hide
+        (`nestopt.placement.model.grid.hidden`).
         """
         unknown = [r for r in recompute if r not in RECOMPUTE]
         if unknown:
             raise ValueError(f"unknown recompute mode {unknown[0]!r}")
         splits = [s for s in sequence if (grid.y > 1 and grid.x == 1) or not s] or [False]
-        hides = [o for o in overlap if grid.t > 1 or not o] or [False]
-        return tuple(
-            Mode(s, z, r, o) for s in splits for z in zero for r in recompute for o in hides
+        overlaps = [o for o in overlap if grid.t > 1 or not o] or [False]
+        offered = (
+            Mode(s, z, r, o, hidden(grid, z, o, h))
+            for s in splits
+            for z in zero
+            for r in recompute
+            for o in overlaps
+            for h in hides
         )
+        return tuple(dict.fromkeys(offered))
 
 
 def _padded(rows: Sequence[tuple[float, ...]]) -> Floats:
@@ -435,3 +492,10 @@ def _behind(moved: Reduces, work: _Compute) -> Floats:
     ahead = np.maximum(0.0, moved.gather - work.forward)
     stream = moved.gather + moved.scatter + moved.hidden - work.behind
     return ahead + np.maximum(np.maximum(0.0, moved.hidden - work.product), stream)
+
+
+def _behind_products(moved: Reduces, work: _Compute, again: int) -> Floats:
+    """What of the reduces the products of their operator do not hide."""
+    return (1 + again) * np.maximum(0.0, moved.forward - work.product) + np.maximum(
+        0.0, moved.backward - 2 * work.product
+    )

@@ -102,7 +102,7 @@ def evaluate(
             memory = costs.memory(one, grid, [mode], b, d)
             known[key] = (
                 float(one.counts[0] @ rates),
-                float(costs.sync(one, grid, [mode], d, profiles, types)[0, 0]),
+                float(costs.sync(one, grid, [mode], b, d, profiles, types)[0, 0]),
                 float(memory.fixed[0, 0]),
                 float(memory.stored[0, 0]),
             )

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from nestopt.placement.model.plan import Hides
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from nestopt.placement.model.plan import StageConfig
     from nestopt.placement.model.workload import Operator, Workload
 
-__all__ = ["Families", "OperatorTime", "Split", "operator_time"]
+__all__ = ["Compute", "Families", "OperatorTime", "Split", "compute_time", "operator_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +102,19 @@ def operator_time(
 ) -> OperatorTime:
     """The time of an operator of a stage, by the slowest of the types present."""
     reduces = _reduces(workload, config, split, families, o)
-    slowest = max(
-        (
-            _with_exposed(config, _compute(workload, config, split, o, kind), reduces)
-            for kind in types
-        ),
-        key=sum,
-    )
-    always = _always_exposed(workload, config, split, families, o)
+    replicas = _over_replicas(workload, config, split, families, o)
+    passes = []
+    for kind in types:
+        compute = compute_time(workload, config, split, o, kind)
+        shown = _with_exposed(config, compute, reduces)
+        late = _late(config, compute, replicas)
+        passes.append(OperatorTime(shown.forward + late.forward, shown.backward + late.backward))
+    slowest = max(passes, key=sum)
+    always = _always_exposed(config, split, families, o)
     return OperatorTime(slowest.forward + always.forward, slowest.backward + always.backward)
 
 
-class _Compute(NamedTuple):
+class Compute(NamedTuple):
     """Seconds of compute: the products with weights, the passes, what recompute adds."""
 
     gemm: float
@@ -120,9 +123,11 @@ class _Compute(NamedTuple):
     extra: float
 
 
-def _compute(
+def compute_time(
     workload: Workload, config: StageConfig, split: Split, o: Operator, kind: DeviceType
-) -> _Compute:
+) -> Compute:
+    """The compute of an operator and a micro-batch on a device type."""
+
     def product(flops: float) -> float:
         return (flops + kind.half_flops) / (kind.peak * kind.efficiency) if flops else 0.0
 
@@ -139,7 +144,7 @@ def _compute(
         forward = gemm + attention + u * (o.bytes_full / split.h + o.bytes_shard / y) / rate
         backward = 2 * forward
     extra = {"none": 0.0, "selective": attention, "full": forward}[config.recompute]
-    return _Compute(gemm, forward, backward, extra)
+    return Compute(gemm, forward, backward, extra)
 
 
 class _Reduces(NamedTuple):
@@ -179,11 +184,16 @@ def _reduces(
     )
 
 
-def _with_exposed(config: StageConfig, compute: _Compute, reduces: _Reduces) -> OperatorTime:
+def _with_exposed(config: StageConfig, compute: Compute, reduces: _Reduces) -> OperatorTime:
     """The two passes with what is exposed of X, Y and Z."""
     back = compute.backward + compute.extra
     again = reduces.forward if config.recompute == "full" else 0.0
     gather, scatter = reduces.gather, reduces.scatter
+    if config.hides & Hides.TENSOR:  # x = z = 1: no weights are gathered
+        shown = max(0.0, reduces.forward - compute.gemm)
+        again = shown if config.recompute == "full" else 0.0
+        left = max(0.0, reduces.backward - 2 * compute.gemm)
+        return OperatorTime(compute.forward + shown, back + again + left)
     if not config.overlap:
         return OperatorTime(
             compute.forward + reduces.forward + gather,
@@ -198,9 +208,9 @@ def _with_exposed(config: StageConfig, compute: _Compute, reduces: _Reduces) -> 
 
 
 def _always_exposed(
-    workload: Workload, config: StageConfig, split: Split, families: Families, o: Operator
+    config: StageConfig, split: Split, families: Families, o: Operator
 ) -> OperatorTime:
-    """Context, expert and ZeRO traffic."""
+    """Context and expert traffic."""
     again = 1 if config.recompute == "full" else 0
     once = families.context.gather(o.cp_bytes * split.b / (split.e * split.z * split.y))
     forward, backward = once, (2 + again) * once
@@ -208,6 +218,13 @@ def _always_exposed(
     once = families.expert.exchange(o.ep_bytes * split.u / split.h)
     forward += 2 * once
     backward += (2 + 2 * again) * once
+    return OperatorTime(forward, backward)
+
+
+def _over_replicas(
+    workload: Workload, config: StageConfig, split: Split, families: Families, o: Operator
+) -> OperatorTime:
+    """What ZeRO 2 and 3 send in the two passes."""
 
     def over_sync(size: float) -> float:
         dense, experts = o.params / split.t, o.params_expert / (split.t * split.e)
@@ -215,10 +232,16 @@ def _always_exposed(
             size * experts
         )
 
-    if config.zero >= 2:
-        backward += over_sync(workload.bytes_gradient)
-    if config.zero == 3:
-        once = over_sync(workload.bytes_weight)
-        forward += once
-        backward += once
-    return OperatorTime(forward, backward)
+    gradients = over_sync(workload.bytes_gradient) if config.zero >= 2 else 0.0
+    weights = over_sync(workload.bytes_weight) if config.zero == 3 else 0.0
+    return OperatorTime(weights, weights + gradients)
+
+
+def _late(config: StageConfig, compute: Compute, replicas: OperatorTime) -> OperatorTime:
+    """What of it the passes of an operator alike do not hide."""
+    if not config.hides & Hides.GATHERS:
+        return replicas
+    return OperatorTime(
+        max(0.0, replicas.forward - compute.forward),
+        max(0.0, replicas.backward - compute.backward - compute.extra),
+    )

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.judge.check.network import family_of
-from nestopt.placement.judge.check.operator_time import Families, OperatorTime, Split, operator_time
+from nestopt.placement.judge.check.operator_time import (
+    Families,
+    OperatorTime,
+    Split,
+    compute_time,
+    operator_time,
+)
+from nestopt.placement.model.plan import Hides
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.judge.check.network import Family, Tree
-    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.cluster import Cluster, DeviceType
     from nestopt.placement.model.plan import Plan, Stage
     from nestopt.placement.model.workload import Operator, Workload
 
@@ -101,17 +108,30 @@ class StageModel:
         dense, experts = dense or self.families.dense_sync, experts or self.families.expert_sync
         zero = self.config.zero
         bw, bg = self.workload.bytes_weight, self.workload.bytes_gradient
-        total = 0.0
+        reduced = gathered = 0.0
         for family, params in ((dense, self.dense_params()), (experts, self.expert_params())):
             if zero == 0:
-                total += family.reduce(bg * params)
+                reduced += family.reduce(bg * params)
             elif zero == 1:
-                total += family.gather(bg * params) + family.gather(bw * params)
-            elif zero == 2:
-                total += family.gather(bw * params)
+                reduced += family.gather(bg * params)
+            if zero in (1, 2):
+                gathered += family.gather(bw * params)
+        total = reduced + gathered
+        if self.config.hides & Hides.SYNC:
+            total = max(
+                max(0.0, reduced - back) + max(0.0, gathered - ahead)
+                for ahead, back in map(self._passes, self.types)
+            )
         moved = (2 * self.workload.bytes_optimizer + bg + bw) * self._held(zero >= 1)
         step = moved / min(kind.memory_bandwidth for kind in self.types)
         return total + step, step
+
+    def _passes(self, kind: DeviceType) -> tuple[float, float]:
+        """Compute of the forward and the backward pass of a micro-batch on a device type."""
+        found = [
+            compute_time(self.workload, self.config, self.split, o, kind) for o in self.operators
+        ]
+        return sum(c.forward for c in found), sum(c.backward + c.extra for c in found)
 
     def _held(self, sharded: bool) -> float:
         """Parameters whose weights, gradients or optimizer state one device holds."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.errors import CheckError
+from nestopt.placement.model.plan import Hides
 
 if TYPE_CHECKING:
     from nestopt.placement.model.cluster import Cluster
@@ -119,6 +120,10 @@ def _configuration_problem(workload: Workload, plan: Plan, stage: Stage) -> str 
         return f"sequence parallelism needs y > 1 and x = 1, not x = {x}, y = {y}"
     if config.overlap and x * y * z == 1:
         return "overlap needs a tensor degree above 1"
+    if config.hides & Hides.TENSOR and (y == 1 or x > 1 or z > 1 or config.overlap):
+        return f"hidden tensor reduces need (1, t, 1), t > 1, without overlap, not {config.tensor}"
+    if config.hides & Hides.GATHERS and config.zero < 2:
+        return f"hidden gathers need ZeRO 2 or 3, not {config.zero}"
     if plan.microbatch % (expert * z):
         return (
             f"expert degree {expert} times z = {z} does not divide the micro-batch of "
@@ -193,6 +198,11 @@ def _check_schedule(workload: Workload, plan: Plan) -> str:
         raise CheckError(f"{m} micro-batches are no multiple of {stages} stages (interleaved)")
     total = Counter(o.kind for o in workload.operators)
     for index, stage in enumerate(plan.stages):
+        if len(stage.operators) < chunks:
+            raise CheckError(
+                f"stage {index} has {len(stage.operators)} operators; {chunks} chunks need "
+                "at least one each"
+            )
         held = Counter(workload.operators[i].kind for i in stage.operators)
         for kind, number in held.items():
             if total[kind] > 1 and number % chunks:

@@ -1,0 +1,157 @@
+"""Argument lines: which arguments Megatron knows that bear on a plan, and how to read them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from nestopt.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["FLAGS", "VALUES", "as_line", "changes", "number", "parse_line", "required"]
+
+_FLAGS = """
+    swiglu disable-bias-linear group-query-attention untie-embeddings-and-output-weights bf16
+    fp16 sequence-parallel use-distributed-optimizer use-megatron-fsdp use-custom-fsdp
+    use-torch-fsdp2 recompute-activations use-flash-attn moe-grouped-gemm overlap-grad-reduce
+    overlap-param-gather tp-comm-overlap use-tp-pp-dp-mapping distribute-saved-activations
+    account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split use-mcore-models
+"""
+FLAGS = frozenset(_FLAGS.split())
+"""Arguments without a value."""
+
+_VALUES = """
+    num-layers hidden-size ffn-hidden-size num-attention-heads num-query-groups kv-channels
+    seq-length max-position-embeddings vocab-size padded-vocab-size make-vocab-size-divisible-by
+    normalization position-embedding-type attention-backend tokenizer-type num-experts
+    moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq
+    moe-token-dispatcher-type tensor-model-parallel-size pipeline-model-parallel-size
+    context-parallel-size expert-model-parallel-size expert-tensor-parallel-size
+    micro-batch-size global-batch-size num-layers-per-virtual-pipeline-stage
+    num-virtual-stages-per-pipeline-rank pipeline-model-parallel-layout
+    decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers recompute-granularity
+    recompute-method recompute-num-layers data-parallel-sharding-strategy rampup-batch-size
+    world-size nproc-per-node nnodes
+"""
+VALUES = frozenset(_VALUES.split())
+"""Arguments with one value."""
+
+_MANY = {"recompute-modules", "rampup-batch-size"}
+
+
+def parse_line(text: str, file: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The arguments of a command line or a script, and those that do not bear on a plan.
+
+    Continuation lines, comments, quotes and ``--key=value`` are understood; shell variables are
+    not expanded, since only the shell knows them.
+
+    Returns
+    -------
+    dict
+        Known arguments by name without dashes: True for a flag, else the value's text.
+    tuple of str
+        Names of the other arguments.
+
+    Raises
+    ------
+    InputError
+        If a value is missing, is a shell variable, or an argument comes twice with two values.
+    """
+    lines = text.replace("\\\n", " ").splitlines()
+    try:
+        words = [word for line in lines for word in shlex.split(line, comments=True)]
+    except ValueError as error:
+        raise InputError(f"not an argument line: {error}", file=file) from error
+    args: dict[str, Any] = {}
+    others: list[str] = []
+    position = 0
+    while position < len(words):
+        word = words[position].strip("()")
+        position += 1
+        if not word.startswith("--"):
+            continue
+        key, equals, value = word[2:].partition("=")
+        key = key.replace("_", "-")
+        values: Any = True
+        if key in VALUES or key in _MANY:
+            given = [value] if equals else []
+            most = 8 if key in _MANY else 1
+            while len(given) < most and position < len(words):
+                following = words[position]
+                if following.startswith("--"):
+                    break
+                given.append(following.strip(")"))
+                position += 1
+            if not given:
+                raise InputError("has no value", file=file, field=f"--{key}")
+            values = " ".join(given)
+            if "$" in values:
+                raise InputError(
+                    f"{values!r} is a shell variable; write its value", file=file, field=f"--{key}"
+                )
+        elif key not in FLAGS:
+            others.append(key)
+            continue
+        if key in args and args[key] != values:
+            raise InputError(
+                f"{args[key]!r} and {values!r}; expected it once", file=file, field=f"--{key}"
+            )
+        args[key] = values
+    return args, tuple(dict.fromkeys(others))
+
+
+def number(args: Mapping[str, Any], key: str, default: int) -> int:
+    """A whole number of an argument; ``None`` and absence are the default.
+
+    Raises
+    ------
+    InputError
+        If it is none, or less than zero.
+    """
+    text = args.get(key)
+    if text is None or text == "None":
+        return default
+    try:
+        value = int(str(text))
+    except ValueError:
+        raise InputError(f"{text!r}; expected a whole number", field=f"--{key}") from None
+    if value < 0:
+        raise InputError(f"{value}; expected at least 0", field=f"--{key}")
+    return value
+
+
+def required(args: Mapping[str, Any], key: str) -> int:
+    """A whole number that must be given and be above zero."""
+    if key not in args:
+        raise InputError("is missing", field=f"--{key}")
+    value = number(args, key, 0)
+    if value < 1:
+        raise InputError(f"{value}; expected at least 1", field=f"--{key}")
+    return value
+
+
+def as_line(args: Mapping[str, Any]) -> list[str]:
+    """The arguments as words of a command line, one argument a word list entry."""
+    return [
+        f"--{key}" if value is True else f"--{key} {shlex.quote(str(value))}"
+        for key, value in args.items()
+        if value is not None and value is not False
+    ]
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """What to change of `old` to get `new`, among `keys`: ``--key 2 -> 4``."""
+    found = []
+    for key in keys:
+        before, after = old.get(key), new.get(key)
+        if str(before) == str(after):
+            continue
+        if after is None:
+            found.append(f"drop --{key}" + ("" if before is True else f" {before}"))
+        elif before is None:
+            found.append(f"add --{key}" + ("" if after is True else f" {after}"))
+        else:
+            found.append(f"--{key} {before} -> {after}")
+    return found

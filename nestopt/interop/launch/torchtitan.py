@@ -1,0 +1,123 @@
+"""torchtitan: the job's TOML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nestopt.interop.launch.hosts import host_files, launcher
+from nestopt.interop.launch.job import CannotExpress
+
+if TYPE_CHECKING:
+    from nestopt.interop.launch.job import Job
+
+__all__ = ["FLAVOURS", "write_torchtitan"]
+
+FLAVOURS: dict[tuple[int, int, int], tuple[str, str]] = {
+    (32, 4096, 32): ("llama3", "8B"),
+    (80, 8192, 64): ("llama3", "70B"),
+    (126, 16384, 128): ("llama3", "405B"),
+    (61, 7168, 128): ("deepseek_v3", "671B"),
+}
+"""torchtitan's model and flavour by (layers, hidden size, heads)."""
+
+_SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
+
+
+def _refusals(job: Job) -> tuple[str, ...]:
+    model = job.model
+    found = []
+    if (model.layers, model.hidden, model.heads) not in FLAVOURS or not model.gated:
+        found.append(
+            f"it has no flavour of {model.layers} layers, hidden {model.hidden}, {model.heads} "
+            "heads; register one in its model's table"
+        )
+    if model.tied and job.pipeline > 1:
+        found.append("it refuses tied embeddings with a pipeline")
+    if job.tensor > 1 and not job.sequence_parallel:
+        found.append("its tensor parallelism is always sequence parallel")
+    if job.zero == 1:
+        found.append("it has no ZeRO-1 (data_parallel_shard is ZeRO-2 or 3)")
+    if job.schedule not in _SCHEDULES:
+        found.append(f"no schedule {job.schedule} is written for it")
+    if job.zero in (2, 3) and job.shard > 1:
+        found.append(
+            f"weights sharded over {job.shard} ranks and ZeRO-{job.zero} over the rest are two "
+            "shardings; it has one"
+        )
+    if job.expert > 1 and job.context > 1:
+        found.append("its expert groups are folded over context ranks")
+    return tuple(found)
+
+
+def write_torchtitan(job: Job) -> dict[str, str]:
+    """Files of a torchtitan job by name: ``job.toml``, the script, hosts and ranks.
+
+    Raises
+    ------
+    CannotExpress
+        Naming what torchtitan has no words for.
+    """
+    reasons = _refusals(job)
+    if reasons:
+        raise CannotExpress("torchtitan", reasons)
+    name, flavour = FLAVOURS[job.model.layers, job.model.hidden, job.model.heads]
+    shard = job.data if job.zero in (2, 3) else job.shard
+    local = job.microbatch * (job.microbatches if job.pipeline > 1 else 1)
+    parallel = [
+        f"data_parallel_replicate_degree = {job.data // shard}",
+        f"data_parallel_shard_degree = {shard}",
+        f"tensor_parallel_degree = {job.tensor}",
+        f"context_parallel_degree = {job.context}",
+        f"pipeline_parallel_degree = {job.pipeline}",
+        f"expert_parallel_degree = {job.expert}",
+    ]
+    if job.model.experts:
+        parallel.append(f"expert_tensor_parallel_degree = {job.tensor}")
+    if shard > 1:
+        keep = "never" if job.zero == 2 else "always"
+        parallel.append(f'fsdp_reshard_after_forward = "{keep}"')
+    if job.pipeline > 1:
+        parts = ",\n".join(
+            "  [" + ", ".join(f'"{module}"' for module in part) + "]" for part in _parts(job)
+        )
+        parallel += [
+            f'pipeline_parallel_schedule = "{_SCHEDULES[job.schedule]}"',
+            f"pipeline_parallel_microbatch_size = {job.microbatch}",
+            f"module_fqns_per_model_part = [\n{parts},\n]",
+        ]
+    mode = {"none": "none", "selective": "selective", "full": "full"}[job.recompute]
+    sections = {
+        "model": [f'name = "{name}"', f'flavor = "{flavour}"'],
+        "training": [
+            f"seq_len = {job.model.sequence}",
+            f"local_batch_size = {local}",
+            f"global_batch_size = {job.batch}",
+        ],
+        "parallelism": parallel,
+        "activation_checkpoint": [f'mode = "{mode}"'],
+    }
+    text = "\n".join(
+        f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items()
+    )
+    script = (
+        "#!/usr/bin/env bash\nset -euo pipefail\n"
+        'ARGS="--job.config_file $(dirname "$0")/job.toml ${EXTRA_ARGS:-}"\n'
+        + launcher(job, "-m torchtitan.train")
+    )
+    return {"job.toml": text, "launch.sh": script, **host_files(job)}
+
+
+def _parts(job: Job) -> list[list[str]]:
+    """Modules of every virtual stage, chunk by chunk."""
+    parts: list[list[str]] = []
+    layer = 0
+    for chunk in range(job.virtual):
+        for stage, count in enumerate(job.layers):
+            part = ["tok_embeddings"] if chunk == stage == 0 else []
+            for _ in range(count // job.virtual):
+                part.append(f"layers.{layer}")
+                layer += 1
+            if chunk == job.virtual - 1 and stage == job.pipeline - 1:
+                part += ["norm", "output"]
+            parts.append(part)
+    return parts

@@ -1,0 +1,90 @@
+"""Schedules and plans out of the result files that `nestopt solve` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nestopt.core.errors import InputError
+
+if TYPE_CHECKING:
+    from nestopt.collective.model.instance import CollectiveInstance
+    from nestopt.collective.model.schedule import Schedule
+    from nestopt.core.result import Result
+
+__all__ = ["Synthesized", "read_schedule", "read_solution", "schedule_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesized:
+    """A schedule with the instance that it is for.
+
+    Attributes
+    ----------
+    instance : CollectiveInstance
+    schedule : Schedule
+    name : str
+        Of the instance, or of its file.
+    """
+
+    instance: CollectiveInstance
+    schedule: Schedule
+    name: str
+
+
+def read_solution(file: str | Path) -> Result:
+    """The result in a file, which holds a plan or a schedule.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no result, or holds no solution.
+    """
+    from nestopt.core.io import read_json
+    from nestopt.core.result import Result
+
+    result = Result.from_json(read_json(file), file=str(file))
+    if result.solution_json is None:
+        raise InputError("is null; expected a plan or a schedule", file=str(file), field="solution")
+    return result
+
+
+def read_schedule(file: str | Path, *, at_most: int | None = None) -> Synthesized:
+    """The schedule in a result file, side files included.
+
+    Parameters
+    ----------
+    file : str or Path
+    at_most : int, optional
+        How many sends are allowed.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or holds no schedule or too large a one.
+    """
+    result = read_solution(file)
+    if result.problem != "collective":
+        raise InputError(
+            f"{result.problem!r}; expected 'collective', the problem of schedules",
+            file=str(file),
+            field="problem",
+        )
+    return schedule_in(result, Path(file), at_most=at_most)
+
+
+def schedule_in(result: Result, file: Path, *, at_most: int | None = None) -> Synthesized:
+    """The schedule of a result that was read from `file`; see `read_schedule`."""
+    from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
+    from nestopt.core.errors import naming
+
+    with naming(str(file)):
+        instance = instance_of(result)
+        found = schedule_of(result, file.parent)
+        if at_most is not None and found.num_sends > at_most:
+            raise InputError(
+                f"{found.num_sends} sends; at most {at_most} can be run or exported",
+                field="solution.num_sends",
+            )
+        return Synthesized(instance, in_columns(instance, found), instance.name)

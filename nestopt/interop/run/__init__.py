@@ -1,0 +1,1 @@
+"""Schedules executed on real processes, with real data, beside the library's own collectives."""
