@@ -254,7 +254,7 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import Synthesis, schedule_result
-    from nestopt.collective.judge.check import check_schedule
+    from nestopt.collective.judge.check import check_schedule, check_unicast
     from nestopt.collective.model.connectivity import find_separation
 
     begin = time.perf_counter()
@@ -270,12 +270,12 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
             raise UsageError(f"--set dims={options.set['dims']}: expected sizes, such as 4x4")
         dims = [int(field) for field in fields]
     schedule = baseline_schedule(instance, name, unicast=unicast, order=order, dims=dims)
-    check_schedule(instance, schedule, allow_redundant=unicast)
+    (check_unicast if unicast else check_schedule)(instance, schedule)
     bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
-    if unicast and result.solution_json is not None:
-        result.solution_json["unicast"] = True
+    if unicast:
+        result.settings["unicast"] = "yes"
     return result
 
 
