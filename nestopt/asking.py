@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nestopt.core.choices import Settings
     from nestopt.core.problem import Problem
 
-__all__ = ["Asked", "ask", "kind_of_file", "load"]
+__all__ = ["DEFAULT_METHOD", "PARTS", "Asked", "ask", "kind_of_file", "load"]
 
 _SCHEMAS = {
     "nestopt.workload": "workload",

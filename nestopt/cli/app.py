@@ -17,6 +17,7 @@ from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
 from nestopt.cli.run import run
+from nestopt.cli.setting_help import epilog
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.study import study
@@ -97,7 +98,9 @@ _COMMANDS = (
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )
 for _function, _name, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_function)
+    app.command(_name, short_help=_summary, epilog=epilog() if _name == "solve" else None)(
+        _function
+    )
 app.add_typer(
     library,
     name="library",
