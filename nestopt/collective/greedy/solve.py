@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Synthesis", "schedule_result", "solve", "synthesize"]
 
 EFFORT_SECONDS = 0.5
-STRONG_BOUND_NODES = 64
+STRONG_BOUND_LINKS = 50_000
 ROUTED_BOUND_NODES = 600
 
 
@@ -66,23 +66,18 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
 def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
     """A lower bound: the quick one, and better ones where they are quick too."""
     bound = quick_bound(instance)
-    nodes = instance.topology.num_nodes
+    topology = instance.topology
     routed = all(part.pattern == "all-to-all" for part in instance.collective.parts)
-    summed = any(part.pattern == "all-reduce" for part in instance.collective.parts)
-    settings: dict[str, Any] | None = None
-    if nodes <= STRONG_BOUND_NODES:
-        settings = {"effort": 2.0}
-    elif routed and nodes <= ROUTED_BOUND_NODES:
-        settings = {"effort": 10.0}
-    elif summed:
-        # one NPU's links say little of an All-Reduce, of whose sends each goes over some link
-        settings = {"effort": 1.0, "only": ("ingress", "work")}
-    if settings is not None:
-        from nestopt.collective.bounds import best_bound
+    if topology.num_links > STRONG_BOUND_LINKS and not any(
+        part.pattern == "all-reduce" for part in instance.collective.parts
+    ):
+        # links into and out of one NPU say all that could be afforded
+        return bound
+    from nestopt.collective.bounds import best_bound
 
-        strong = best_bound(instance, time_limit=time_limit, **settings)
-        bound = strong if strong["value"] > bound["value"] else bound
-    return bound
+    effort = 10.0 if routed and topology.num_nodes <= ROUTED_BOUND_NODES else 2.0
+    strong = best_bound(instance, effort=effort, time_limit=time_limit)
+    return strong if strong["value"] > bound["value"] else bound
 
 
 def schedule_result(

@@ -101,6 +101,8 @@ def _check_bound(instance: CollectiveInstance, result: Result) -> list[str]:
         "cut",
         "delivery",
         "distance",
+        "merging",
+        "partition",
         "prices",
         "trivial",
     ):

@@ -19,6 +19,7 @@ from nestopt.collective.judge.witness_distances import (
     links_out,
     require,
 )
+from nestopt.collective.judge.witness_partition import verify_merging, verify_partition
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
         "cut": _cut,
         "delivery": verify_delivery,
         "distance": _distance,
+        "merging": verify_merging,
+        "partition": verify_partition,
         "prices": _prices,
         "trivial": _trivial,
     }
