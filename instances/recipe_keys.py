@@ -38,6 +38,9 @@ _WORKLOAD = (
     _size("dense_layers", "Leading blocks that stay dense.", 3, 0),
     _switch("tied", "The head shares the embedding's matrix."),
     _switch("flash", "Attention keeps no matrix of scores."),
+    _switch("causal", "Flash attention skips what the causal mask hides."),
+    _switch("dropout", "Blocks have dropout, whose masks are kept."),
+    _switch("lean", "The backward pass recomputes outputs of norms and activations."),
     _switch("biases", "Matrices and norms have biases."),
     _switch("head", "The model ends in a language-modelling head."),
 )

@@ -320,6 +320,7 @@ def load(source: str | Path, kind: str | None = None) -> Any:
         if kind is not None
         else ("instance", "workload", "cluster", "topology", "collective")
     )
+    wrong: InputError | None = None
     for each in tries:
         try:
             return library_instance(text) if each == "instance" else named(each, text)
