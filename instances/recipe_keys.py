@@ -57,13 +57,18 @@ _FAILURES = (
 )  # fmt: skip
 _CLUSTER = (
     *_FAILURES,
-    Setting("+mix:", "recipe", "none", "Groups of other device types.", "+mix:node,a100"),
-    Setting("+memory:", "recipe", "none", "Devices with other memory.", "+memory:node,0.5"),
-    Setting("+uneven:", "recipe", "none", "Groups of different sizes.", "+uneven:node,0.25"),
-    Setting("+uplink:, +port:, +latency:", "recipe", "none", "Other figures of some groups.",
-            "+uplink:node,0.5"),
-    Setting("+degraded-links:, +degraded-devices:", "recipe", "none", "Slower links or devices.",
-            "+degraded-devices:0.1,0.5"),
+    Setting("+mix:", "TYPE,TYPE,...", "none", "Every group takes one of these device types.",
+            "+mix:h100,a100"),
+    Setting("+memory:", "fractions", "1", "Every group's devices have one of these fractions of "
+            "their memory.", "+memory:1,1/2"),
+    Setting("+uneven:", "fraction", "0", "Every group loses up to this fraction of its devices.",
+            "+uneven:0.25"),
+    Setting("+uplink:", "LOW,HIGH", "1", "Factors on the groups' uplinks; +port: and +latency: "
+            "alike.", "+uplink:1/2,2"),
+    Setting("+degraded-links:", "COUNT,FACTOR", "none", "So many groups keep this fraction of "
+            "their uplink.", "+degraded-links:2,1/2"),
+    Setting("+degraded-devices:", "COUNT,FACTOR", "none", "So many devices keep this fraction of "
+            "their FLOP/s.", "+degraded-devices:2,1/2"),
 )  # fmt: skip
 _TOPOLOGY = (
     Setting("bw", "bandwidth, one a tier apart by colons", "the family's", "Bandwidth of a link.",
