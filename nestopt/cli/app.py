@@ -16,6 +16,7 @@ from nestopt.cli.library import library
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
+from nestopt.cli.replan import replan
 from nestopt.cli.run import run
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
@@ -87,6 +88,7 @@ _COMMANDS = (
     (bound, "bound", "Lower bounds of an instance, with their witnesses."),
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (run, "run", "Execute a schedule on real processes, with real data."),
+    (replan, "replan", "A new plan or schedule after a failure."),
     (plot, "plot", "Draw a plan or a schedule."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
