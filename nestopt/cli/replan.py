@@ -146,9 +146,7 @@ def _schedule(old: Result, nodes: list[int], time_limit: str | None, threads: in
     from nestopt.core.registry import get_method
 
     options = SolveOptions(time_limit=parse_limit(time_limit), threads=threads)
-    made: Result = get_method("collective", "greedy")(
-        survivors(instance_of(old), nodes), options
-    )
+    made: Result = get_method("collective", "greedy")(survivors(instance_of(old), nodes), options)
     return made
 
 

@@ -213,7 +213,7 @@ def _choose(candidates: list[Candidate], horizon: float | None) -> Candidate:
 def _result(
     now: PlacementInstance, found: Result, chosen: Candidate, seconds: float, seed: int
 ) -> Result:
-    """The chosen plan as a result; a plan that the dynamic program did not make is a general one."""
+    """The chosen plan as a result; a plan that is not the dynamic program's is a general one."""
     from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
     from nestopt.placement.model.words import Structure
     from nestopt.placement.pricing.evaluate import reported
