@@ -8,6 +8,9 @@ to whole bytes. ``total`` is the same and refuses a size that does not divide. `
 ``chunk``, 1 MB) is the bytes of one chunk instead, so that more chunks are more data:
 ``all-gather:size=1MB,chunks=4`` on 8 NPUs gathers 32 MB.
 
+``count`` (All-Reduce) is the number of chunks of the whole buffer instead of ``chunks``:
+``all-reduce:buffer=64KiB,count=1`` sends the buffer as one message.
+
 Further options: ``npus`` (the group: positions among the NPUs of the topology, ``0-7``, ``0-63/2``,
 ``0-3+8-11``, or ``half`` for every second; all by default) and, of the rooted patterns, ``root`` (a
 position in the group, 0). Several collectives at once are separated by semicolons:
@@ -40,6 +43,7 @@ class _Job:
     text: str
     pattern: str
     chunks: int
+    count: int | None
     size: int | None
     total: int | None
     buffer: int | None
@@ -94,6 +98,7 @@ def _job(text: str) -> _Job:
         text=text,
         pattern=spec.family,
         chunks=spec.option_integer("chunks", 1),
+        count=None if spec.option("count") is None else spec.option_integer("count", 1),
         size=size,
         total=_bytes(spec, "total"),
         buffer=_bytes(spec, "buffer"),
@@ -120,7 +125,10 @@ def _over(job: _Job, npus: list[int]) -> Collective:
     if rooted and job.root >= len(group):
         raise InputError(f"root={job.root}; the group has {len(group)} NPUs", field=job.text)
     size = 10**6 if job.size is None else job.size
-    pieces = job.chunks * (1 if job.pattern in ("broadcast", "reduce") else len(group))
+    if job.count is not None and (job.pattern != "all-reduce" or job.chunks != 1):
+        wrong = "only all-reduce takes it" if job.chunks == 1 else "chunks excludes it"
+        raise InputError(f"count={job.count}: {wrong}", field=job.text)
+    pieces = job.count or job.chunks * (1 if job.pattern in ("broadcast", "reduce") else len(group))
     if job.buffer is not None:
         size = -(-job.buffer // pieces)
     if job.total is not None:
@@ -135,6 +143,7 @@ def _over(job: _Job, npus: list[int]) -> Collective:
         chunk_size=size,
         chunks_per_npu=job.chunks,
         root=group[job.root] if rooted else None,
+        chunks=job.count,
     )
 
 

@@ -51,10 +51,12 @@ def placement_cases(method: str, args: argparse.Namespace) -> Iterator[Iterator[
 
     def make(devices: int, layers: int) -> tuple[str, Any, SolveOptions]:
         from nestopt.placement.model.instance import PlacementInstance
+        from nestopt.placement.model.space import PlanSpace
 
         workload = named("workload", f"gpt3-7.5b,layers={layers},batch=16")
-        instance = PlacementInstance(workload, named("cluster", f"perlmutter-{devices}"))
-        return "placement", instance, SolveOptions(space="general")
+        space = PlanSpace.parse("default-1 general")
+        instance = PlacementInstance(workload, named("cluster", f"perlmutter-{devices}"), space)
+        return "placement", instance, SolveOptions()
 
     for devices in args.devices:
         yield (

@@ -146,6 +146,11 @@ def _circles() -> list[list[str]]:
     return [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
 
 
+def test_no_circle_in_the_core() -> None:
+    found = [circle for circle in _circles() if any(_of(name, "nestopt.core") for name in circle)]
+    assert not found
+
+
 def _room(name: str) -> str:
     """The folder of a module, as deep as two below `nestopt`."""
     path = MODULES[name]

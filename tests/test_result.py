@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestopt.core.errors import InputError, NestoptError
@@ -72,12 +72,13 @@ results = st.builds(
     seconds=st.floats(min_value=0, max_value=1e9),
     seed=st.integers(min_value=0, max_value=2**32),
     threads=st.integers(min_value=1, max_value=512),
-    solution=st.none() | st.dictionaries(st.text(), st.integers(), max_size=2),
+    solution_json=st.none() | st.dictionaries(st.text(), st.integers(), max_size=2),
     witness=st.none() | st.dictionaries(st.text(), st.integers(), max_size=2),
     infeasible_because=st.lists(st.text(), max_size=2).map(tuple),
 )
 
 
+@settings(deadline=None)
 @given(results)
 def test_json_round_trip_keeps_every_field_and_type(result: Result) -> None:
     text = canonical_json(result.to_json())
@@ -96,7 +97,7 @@ def _data(**changes: Any) -> dict[str, Any]:
         objective=8,
         bound=-math.inf,
         seconds=1.0,
-        solution={},
+        solution_json={},
     )
     return result.to_json() | changes
 

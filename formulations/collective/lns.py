@@ -79,7 +79,7 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         seconds=time.perf_counter() - begin,
         seed=options.seed,
         threads=options.threads,
-        solution=schedule.to_json(),
+        solution_json=schedule.to_json(),
         witness=bound["witness"] | {"name": bound["name"]},
         stats={
             "start_ps": start.makespan_ps,

@@ -223,7 +223,7 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
             schedule.makespan_ps,
             min(bound["value"], schedule.makespan_ps),
         )
-        result.solution = schedule.to_json()
+        result.solution_json = schedule.to_json()
         result.witness = bound["witness"] | {"name": bound["name"]}
         if result.objective > result.bound:
             result.termination = Termination(Reason.FEASIBLE, Limit.ITERATIONS)

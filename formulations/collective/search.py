@@ -35,9 +35,9 @@ def starting_schedule(
     from nestopt.collective.model.store import load_solution
 
     if options.warm_start is not None:
-        if options.warm_start.solution is None:
+        if options.warm_start.solution_json is None:
             raise UsageError("the warm start holds no solution")
-        found = load_solution(options.warm_start.solution)
+        found = load_solution(options.warm_start.solution_json)
     else:
         chosen = replace(options, set={}, time_limit=seconds)
         found = synthesize(instance, chosen, target=target).schedule

@@ -103,7 +103,12 @@ class _Solver:
         proof = "bound"
         limit = Limit.NONE
         if schedule is None or schedule.makespan_ps > low or self.options.write_model:
-            low, schedule, limit = self._search(low, schedule)
+            proved, schedule, limit = self._search(low, schedule)
+            # the models move sums: what they prove holds where sums may not be copied
+            if instance.copies_sums:
+                limit = Limit.ITERATIONS if limit is Limit.NONE else limit
+            else:
+                low = proved
             proof = "search" if low > bound["value"] else proof
         witness = bound["witness"] | {"name": bound["name"]}
         if low > bound["value"]:
@@ -392,7 +397,7 @@ class _Solver:
             seconds=time.perf_counter() - self.begin,
             seed=self.options.seed,
             threads=self.options.threads,
-            solution=None if schedule is None else schedule.to_json(),
+            solution_json=None if schedule is None else schedule.to_json(),
             witness=witness,
             stats=self.stats,
         )

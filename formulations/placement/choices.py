@@ -188,7 +188,7 @@ class PlacementChoices:
 
     def add_uniformity(self) -> None:
         """If the space asks for it, all stages have the same configuration."""
-        if not self.data.settings.uniform:
+        if not self.data.space.uniform:
             return
         for p in self.positions[1:]:
             for c in self.scenario.configs:
@@ -197,9 +197,12 @@ class PlacementChoices:
                 )
 
     def add_chunks(self) -> None:
-        """Interleaving: every repeated kind comes to a stage in multiples of the chunks."""
+        """Interleaving: a stage's chunks are equal in each repeated kind, and none is empty."""
         if self.scenario.schedule.chunks == 1:
             return
+        for p in self.positions:
+            held = self._sum(self._inside(o, p) for o in self.operators)
+            self._add(held >= self.scenario.schedule.chunks * self.use[p], "chunk_not_empty", p)
         for kind, members in self.scenario.members_of_kind:
             if len(members) == 1:
                 continue

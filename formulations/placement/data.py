@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from nestopt.formulations.placement.classes import FamilyClass
     from nestopt.placement.model.cluster import Cluster, DeviceType
-    from nestopt.placement.model.space import SpaceSettings
-    from nestopt.placement.model.workload import Workload
+    from nestopt.placement.model.instance import PlacementInstance
 
     Floats = NDArray[np.float64]
 
@@ -87,15 +86,13 @@ class PlacementData:
 
     def __init__(
         self,
-        workload: Workload,
-        cluster: Cluster,
-        settings: SpaceSettings,
-        objective: str,
+        instance: PlacementInstance,
         deadline: float = math.inf,
     ) -> None:
         self.deadline = deadline
-        self.workload, self.cluster, self.settings = workload, cluster, settings
-        self.objective = objective
+        workload, cluster = instance.workload, instance.cluster
+        self.workload, self.cluster, self.space = workload, cluster, instance.space
+        self.objective = instance.objective
         self.costs = StageCosts(workload)
         self.network = Network.of(cluster)
         self.alive = tuple(int(i) for i in cluster.alive)

@@ -176,11 +176,11 @@ def _load(problem: MaxLoadProblem, split: Sequence[Stage]) -> float:
 def _given_split(options: SolveOptions) -> tuple[Stage, ...] | None:
     from nestopt.placement.partitioning.maxload.model import Stage
 
-    if options.warm_start is None or options.warm_start.solution is None:
+    if options.warm_start is None or options.warm_start.solution_json is None:
         return None
     return tuple(
         Stage(stage["device"], tuple(stage["operators"]))
-        for stage in options.warm_start.solution["stages"]
+        for stage in options.warm_start.solution_json["stages"]
     )
 
 

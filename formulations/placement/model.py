@@ -97,7 +97,7 @@ class PlacementModel(PlacementLayout, PlacementCommunication):
     def plan(self, stages: Sequence[StageChoice]) -> Plan:
         """The plan of stages; which of a cell's devices a role gets does not matter."""
         free = {cell.index: list(cell.devices) for cell in self.data.cells}
-        settings = self.data.settings
+        scenario = self.scenario.scenario
         done = []
         for stage in stages:
             config = self.scenario.configs[stage.config]
@@ -111,8 +111,8 @@ class PlacementModel(PlacementLayout, PlacementCommunication):
             )
         return Plan(
             tuple(done),
-            self.scenario.replicas,
-            self.scenario.microbatch,
-            settings.schedule,
-            settings.chunks,
+            scenario.replicas,
+            scenario.microbatch,
+            scenario.schedule.name,
+            scenario.schedule.chunks,
         )

@@ -101,8 +101,8 @@ class _Pricing:
         self.data, self.grid = data, grid
         self.microbatch, self.replicas = microbatch, replicas
         self.sizes = grid.family_sizes(replicas)
-        s = data.settings
-        self.modes = data.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        s = data.space
+        self.modes = data.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
         self.nowhere = np.zeros((len(self.sizes), PROFILE))
         count = len(data.costs.kinds)
         none = np.zeros(count)

@@ -16,15 +16,17 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.prices import price_grid
+from nestopt.placement.model.schedules import OneForwardOneBackward, PipelineSchedule
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
     from nestopt.formulations.placement.data import PlacementData, TreeGroup
-    from nestopt.placement.model.schedules import Weights
+    from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
 _SLACK = 1 + 1e-9
+_USUAL: PipelineSchedule = OneForwardOneBackward()
 _MOST_COMBINATIONS = 200_000
 
 __all__ = ["Placed", "Scenario", "ScenarioData", "quick_bound"]
@@ -32,17 +34,31 @@ __all__ = ["Placed", "Scenario", "ScenarioData", "quick_bound"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Replicas, micro-batch, layout ("" in the general space), stages (0: any number)."""
+    """What a scenario fixes.
+
+    Attributes
+    ----------
+    replicas, microbatch : int
+    layout : str
+        Empty in the general space.
+    stages : int
+        0: any number.
+    schedule : PipelineSchedule
+    """
 
     replicas: int
     microbatch: int
     layout: str = ""
     stages: int = 0
+    schedule: PipelineSchedule = _USUAL
 
     def label(self) -> str:
         """A short name."""
-        parts = [f"d{self.replicas}b{self.microbatch}", self.layout]
-        return "-".join([p for p in parts if p] + ([f"s{self.stages}"] if self.stages else []))
+        parts = [f"d{self.replicas}b{self.microbatch}", str(self.layout)]
+        parts += [f"s{self.stages}"] if self.stages else []
+        parts += [self.schedule.name] if self.schedule != _USUAL else []
+        parts += [f"v{self.schedule.chunks}"] if self.schedule.chunks > 1 else []
+        return "-".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +88,17 @@ class ScenarioData:
 
     def __init__(self, data: PlacementData, scenario: Scenario) -> None:
         self.data, self.scenario = data, scenario
-        settings, workload = data.settings, data.workload
+        space, workload = data.space, data.workload
         d, b = scenario.replicas, scenario.microbatch
         self.replicas, self.microbatch = d, b
         self.microbatches = workload.global_batch // (d * b)
-        self.schedule = settings.pipeline
+        self.schedule = scenario.schedule
         share = len(data.alive) // d
         self.positions = scenario.stages or min(workload.num_operators, share)
         self.limits = np.array([min(t.usable for t in ts) for ts in data.type_sets])
         grids: list[GridChoice] = []
         configs: list[Config] = []
-        for grid in settings.grids(workload, share):
+        for grid in space.grids(workload, share):
             if b % grid.sample_parts == 0:
                 found = price_grid(
                     data, grid, b, d, len(grids), len(configs),
@@ -328,7 +344,7 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     least = np.full(len(data.costs.kinds), np.inf)
     area = least.copy()
     nowhere = np.zeros((len(FAMILIES), PROFILE))
-    s = data.settings
+    s = data.space
     for grid in s.grids(data.workload, share):
         if b % grid.sample_parts:
             continue
@@ -345,5 +361,5 @@ def quick_bound(data: PlacementData, scenario: Scenario) -> float:
     largest = max(
         float(least.max()), float(area[data.kinds].sum()) / len(data.alive), total / positions
     )
-    weights = s.pipeline.weights(data.objective, data.workload.global_batch // (d * b))
+    weights = scenario.schedule.weights(data.objective, data.workload.global_batch // (d * b))
     return weights.total * total + weights.largest * largest

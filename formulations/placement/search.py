@@ -19,8 +19,7 @@ from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.space import SpaceSettings
-from nestopt.placement.pricing.cost import grid_of, mode_of
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from nestopt.formulations.placement.model import StageChoice
     from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.pricing.evaluate import Evaluation
 
 __all__ = ["Model", "search"]
@@ -101,33 +101,28 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.options.time_limit)
-        workload, cluster = self.instance.workload, self.instance.cluster
-        self.settings = SpaceSettings.parse(self.options.set)
-        if self.options.space not in ("structured", "general"):
-            raise UsageError(f"unknown space {self.options.space!r}; known: structured, general")
+        self.space = self.instance.space
         if self.options.set.get("start", "dp") not in ("dp", "none"):
             raise UsageError(f"start={self.options.set['start']}; known: dp, none")
         deadline = self.clock.begin + self.clock.limit
-        self.data = PlacementData(
-            workload, cluster, self.settings, self.options.objective, deadline
-        )
+        self.data = PlacementData(self.instance, deadline)
         self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}
         self.stats |= {"scenarios": len(self.bounds), "models": 0, "repairs": 0, "notes": []}
 
     # --- what is left to do ----------------------------------------------------------------------
 
     def _scenarios(self) -> list[Scenario]:
-        alive = len(self.data.alive)
+        workload, alive = self.data.workload, len(self.data.alive)
         found = []
-        for d, b in self.settings.batches(self.data.workload, alive):
+        for d, b in self.space.batches(workload, alive):
             layouts = [""]
-            if self.options.space == "structured":
+            if self.space.structure is Structure.STRUCTURED:
                 # with one replica both layouts are the same
-                layouts = list(self.settings.layouts) if d > 1 else ["inner"]
-            most = min(self.data.workload.num_operators, alive // d)
-            microbatches = self.data.workload.global_batch // (d * b)
-            stages = self.settings.pipeline.stage_counts(microbatches, most)
-            found += [Scenario(d, b, layout, s) for layout in layouts for s in stages]
+                layouts = list(self.space.layouts) if d > 1 else ["inner"]
+            for schedule in self.space.pipelines(workload):
+                most = min(workload.num_operators // schedule.chunks, alive // d)
+                stages = schedule.stage_counts(workload.global_batch // (d * b), most)
+                found += [Scenario(d, b, layout, s, schedule) for layout in layouts for s in stages]
         return found
 
     @property
@@ -144,14 +139,14 @@ class _Run:
     def start(self) -> None:
         """Take the given plan, or the dynamic program's, and its relaxation's bounds."""
         warm = self.options.warm_start
-        if warm is not None and warm.solution is not None:
-            self._offer(Plan.from_json(warm.solution), "warm start")
+        if warm is not None and warm.solution_json is not None:
+            self._offer(Plan.from_json(warm.solution_json), "warm start")
         if self.options.set.get("start", "dp") == "dp" and self.bounds:
             from nestopt.placement.dp.solve import search_structured
 
             share = self.options.time_limit * _SHARE_OF_START
             quick = replace(self.options, time_limit=share, progress=None, rel_gap=0.0)
-            found = search_structured(self.data.workload, self.data.cluster, self.settings, quick)
+            found = search_structured(self.instance, quick)
             if found.plan is not None:
                 self._offer(found.plan, "dp")
             self._relax(share)
@@ -162,25 +157,21 @@ class _Run:
         from nestopt.placement.dp.solve import new_search
 
         clock = Clock(seconds)
-        relaxed: dict[tuple[int, int, int], float] = {}
+        relaxed: dict[tuple[int, int, PipelineSchedule, int], float] = {}
         try:
-            tool = new_search(
-                self.data.workload,
-                self.data.cluster,
-                self.settings,
-                self.data.objective,
-                clock.check,
-            )
+            tool = new_search(self.instance, clock.check)
             for case in all_cases(tool):
                 value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)
-                key = (case.batch.replicas, case.batch.microbatch, case.batch.stages)
+                batch = case.batch
+                key = (batch.replicas, batch.microbatch, batch.schedule, batch.stages)
                 least = value if plan is not None else self.objective
                 relaxed[key] = min(least, relaxed.get(key, math.inf))
         except SearchStopped:
             return
         for s, bound in self.bounds.items():
             # a batch without a case has no plan at all
-            value = relaxed.get((s.replicas, s.microbatch, s.stages), math.inf)
+            key = (s.replicas, s.microbatch, s.schedule, s.stages)
+            value = relaxed.get(key, math.inf)
             self.bounds[s] = max(bound, value)
 
     def _offer(self, plan: Plan, note: str) -> Evaluation | None:
@@ -192,8 +183,9 @@ class _Run:
                 check_structure(self.data.workload, self.data.cluster, plan)
             except CheckError as error:
                 raise UsageError(f"the warm start is no plan of this instance: {error}") from error
-            if not self._belongs(plan):
-                self.stats["notes"].append("the warm start is outside the space, so not used")
+            refusal = self.space.admits(plan, self.data.cluster)
+            if refusal is not None:
+                self.stats["notes"].append(f"the warm start is outside the space: {refusal}")
                 return None
         priced = evaluate(self.data.workload, self.data.cluster, plan, self.data.costs)
         value = priced.objective(self.data.objective)
@@ -201,29 +193,6 @@ class _Run:
             self.objective, self.best = value, plan
             self._report(note)
         return priced
-
-    def _belongs(self, plan: Plan) -> bool:
-        """Whether a plan is one that the settings and the space offer."""
-        from nestopt.placement.judge.check.verify import structured_layout
-
-        s = self.settings
-        if plan.pipeline != s.pipeline:
-            return False
-        alive = len(self.data.alive)
-        if (plan.replicas, plan.microbatch) not in s.batches(self.data.workload, alive):
-            return False
-        configs = [stage.config for stage in plan.stages]
-        if s.uniform and len(set(configs)) > 1:
-            return False
-        grids = set(s.grids(self.data.workload, alive))
-        for c in configs:
-            offered = self.data.costs.modes(grid_of(c), s.zero, s.recompute, s.sequence, s.overlap)
-            if grid_of(c) not in grids or mode_of(c) not in offered:
-                return False
-        if self.options.space == "general":
-            return True
-        layout = structured_layout(self.data.cluster, plan)
-        return layout is not None and (plan.replicas == 1 or layout in s.layouts)
 
     def loop(self) -> None:
         """Close the scenarios one by one, the one of the least bound first."""
@@ -358,9 +327,7 @@ class _Run:
             from nestopt.placement.bounds.why import explain
 
             ended, bound = Termination(Reason.INFEASIBLE), math.inf
-            because = explain(
-                self.data.workload, self.data.cluster, self.settings, self.clock.check
-            )
+            because = explain(self.instance, self.clock.check)
         open_scenarios = {
             s.label(): value for s, value in self.bounds.items() if value < self._cutoff()
         }
@@ -374,17 +341,16 @@ class _Run:
             seconds=self.clock.seconds,
             seed=self.options.seed,
             threads=self.options.threads,
-            solution=self._reported(),
+            solution_json=self._reported(),
             witness={
-                "bound": f"{method} over {len(self.bounds)} scenarios of the {self.options.space} "
-                f"space; gaps up to {precision:g} count as closed",
+                "space": self.space.label,
+                "bound": f"{method} over {len(self.bounds)} scenarios; gaps up to {precision:g} "
+                "count as closed",
                 "open": open_scenarios,
             },
             infeasible_because=because,
             stats=self.stats | ({"failure": self.failure} if self.failure else {}),
             settings={
-                "objective": self.options.objective,
-                "space": self.options.space,
                 "rel_gap": self.options.rel_gap,
                 "backend": self.options.backend,
                 **self.options.set,

@@ -14,7 +14,7 @@ from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.io import validate_model
 
 if TYPE_CHECKING:
-    from nestopt.core.problem import Instance
+    from nestopt.core.instance import Instance
 
 __all__ = ["LIBRARY", "Entry", "entries", "entry", "load"]
 
@@ -28,8 +28,7 @@ class _EntryFile(BaseModel):
     methods: list[str] = Field(min_length=1)
     source: str
     objective: str | None = None
-    space: str = "structured"
-    set: dict[str, str] = {}
+    space: str = ""
     tenants: str | None = None
     known: float | int | None = None
 
@@ -49,10 +48,10 @@ class Entry:
         The methods that are run on it, in order.
     source : str
         Where it comes from and what is known of it.
-    objective, space : str
-        As in `nestopt.core.options.SolveOptions`.
-    set : dict
-        Settings that belong to the instance: the space of plans.
+    objective : str
+    space : str
+        Placement: the plan space as text (`nestopt.placement.model.space.PlanSpace.parse`), part
+        of the instance.
     tenants : str or None
         Groups that run the collective at once (`nestopt.instances.tenants`).
     known : float or int or None
@@ -66,7 +65,6 @@ class Entry:
     source: str
     objective: str
     space: str
-    set: dict[str, str]
     tenants: str | None = None
     known: float | int | None = None
 
@@ -93,7 +91,6 @@ def entries() -> dict[str, Entry]:
                 model.source,
                 model.objective or objective,
                 model.space,
-                dict(model.set),
                 model.tenants,
                 model.known,
             )
@@ -125,5 +122,7 @@ def load(name: str) -> Instance:
 
         return CollectiveInstance.from_json(data)
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
-    return PlacementInstance.from_json(data)
+    instance = PlacementInstance.from_json(data)
+    return instance.over(PlanSpace.parse(found.space), found.objective)

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nestopt.core.errors import CheckError, UsageError
 from nestopt.core.io import read_json, sha256_of
@@ -36,7 +36,7 @@ KEEP_BYTES = 50_000
 
 
 def entry_of(result: Result, archive: Archive) -> Entry:
-    """The entry that a result belongs to: same instance, objective, space and settings.
+    """The entry that a result belongs to: the same instance, space and objective included.
 
     Raises
     ------
@@ -50,40 +50,36 @@ def entry_of(result: Result, archive: Archive) -> Entry:
         if found.problem == result.problem and digest == _digest(name, archive)
     ]
     if not same:
-        raise UsageError(f"no library instance is {result.instance.get('name')!r}")
-    for found in same:
-        if not _differences(found, result):
-            return found
-    raise UsageError(
-        f"{same[0].name} is the same instance, but {'; '.join(_differences(same[0], result))}"
-    )
+        raise UsageError(f"no library instance is {result.instance.get('name')!r}{_near(result)}")
+    return same[0]
+
+
+def _near(result: Result) -> str:
+    """Which entries have the same job and cluster, and how their problem differs."""
+    if result.problem != "placement":
+        return ""
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.of_result import instance_of
+
+    try:
+        given = instance_of(result)
+    except CheckError:
+        return ""
+    for name, found in entries().items():
+        if found.problem == "placement" and found.instance.partition("@")[0] in given.name:
+            known = load(name)
+            assert isinstance(known, PlacementInstance)
+            if (known.workload, known.cluster) == (given.workload, given.cluster):
+                return (
+                    f" over the plan space {given.space.text} with the objective {given.objective};"
+                    f" {name} is over {known.space.text} with {known.objective}"
+                )
+    return ""
 
 
 def _digest(name: str, archive: Archive) -> str:
     record = archive.records.get(name)
     return record.sha256 if record else sha256_of(load(name).to_json())
-
-
-def _differences(found: Entry, result: Result) -> list[str]:
-    if found.problem != "placement":
-        return []
-    wanted = {"objective": found.objective, "space": found.space, **_space_settings(found.set)}
-    given = {
-        "objective": result.settings.get("objective", "iteration-time"),
-        "space": result.settings.get("space", "structured"),
-        **_space_settings(result.settings),
-    }
-    return [
-        f"{key} is {given.get(key)!r}, expected {wanted.get(key)!r}"
-        for key in sorted({*wanted, *given})
-        if wanted.get(key) != given.get(key)
-    ]
-
-
-def _space_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    from nestopt.placement.model.space import SPACE_SETTINGS
-
-    return {key: str(value) for key, value in settings.items() if key in SPACE_SETTINGS}
 
 
 def _cpu_seconds() -> float:
@@ -150,8 +146,6 @@ def update(
     digest = sha256_of(load(found.name).to_json())
     if result.instance.get("sha256") != digest:
         raise UsageError(f"the result is not of {found.name}: its instance's hash differs")
-    if name is not None and _differences(found, result):
-        raise UsageError(f"{found.name}: {'; '.join(_differences(found, result))}")
     get_problem(found.problem).check(result, directory=directory)
     old = archive.records.get(found.name, Record(digest))
     if old.sha256 != digest:
@@ -203,7 +197,7 @@ def _keep(result: Result, path: Path) -> None:
     for key in ("stats", "versions"):
         data[key] = {}
     text = canonical_json(data)
-    if len(text) <= KEEP_BYTES and "store" not in (result.solution or {}):
+    if len(text) <= KEEP_BYTES and "store" not in (result.solution_json or {}):
         path.parent.mkdir(exist_ok=True)
         write_text(path, text + "\n")
     else:
@@ -296,16 +290,9 @@ def solve_entry(
     for method in methods or found.methods:
         if method not in method_names(found.problem):
             continue
-        options = SolveOptions(
-            objective=found.objective,
-            space=found.space,
-            time_limit=time_limit,
-            threads=threads,
-            set=dict(found.set),
-        )
+        options = SolveOptions(time_limit=time_limit, threads=threads)
         began = _cpu_seconds()
         result = get_method(found.problem, method)(instance, options)
         result.stats["cpu_seconds"] = round(_cpu_seconds() - began, 3)
-        result.settings = {"objective": found.objective, "space": found.space, **found.set}
         results.append(result)
     return results

@@ -9,7 +9,9 @@ from nestopt.cli.parameters import (
     CollectiveOption,
     InstanceArgument,
     JsonOption,
+    ObjectiveOption,
     SettingOption,
+    SpaceOption,
     ThreadsOption,
     TimeLimitOption,
     TopologyOption,
@@ -27,6 +29,8 @@ def bound(
     cluster: ClusterOption = None,
     collective: CollectiveOption = None,
     topology: TopologyOption = None,
+    objective: ObjectiveOption = None,
+    space: SpaceOption = None,
     time_limit: TimeLimitOption = None,
     threads: ThreadsOption = None,
     setting: SettingOption = None,
@@ -34,9 +38,10 @@ def bound(
 ) -> None:
     """Lower bounds of an instance, each with its witness.
 
-    No plan or schedule can be better than any of them. A witness is what a reader
-    needs to check the bound by hand: the set of NPUs and the links that leave it, or
-    what a relaxation leaves out. The best bound comes first.
+    No schedule can be better than any of them, and no plan of the space that the
+    witness names. A witness is what a reader needs to check the bound by hand: the set
+    of NPUs and the links that leave it, or what a relaxation leaves out. The best bound
+    comes first.
 
     \b
     Examples:
@@ -52,17 +57,25 @@ def bound(
     """
     from nestopt.cli import inputs
     from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
-    from nestopt.core.choices import split_settings
+    from nestopt.core.choices import refuse_contradictions, split_settings, state
     from nestopt.core.options import SolveOptions
     from nestopt.core.problem import get_problem
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
+    refuse_contradictions(source.problem, "", objective, space, None, None)
     limit = inputs.parse_limit(time_limit)
     problem = get_problem(source.problem)
-    for_instance, _ = split_settings(inputs.parse_settings(setting), problem, None)
-    loaded = source.load(problem, for_instance)
+    split = split_settings(inputs.parse_settings(setting), problem, None)
+    loaded, _ = state(
+        source.load(problem, split.instance),
+        problem,
+        None,
+        split,
+        objective=objective,
+        space=space,
+    )
     options = SolveOptions(time_limit=limit, threads=inputs.thread_count(threads))
     with stdout_to_stderr():
         bounds = problem.bounds(loaded, options)
@@ -72,17 +85,28 @@ def bound(
                 "schema": SCHEMA,
                 "problem": source.problem,
                 "instance": loaded.name,
+                **_stated(loaded),
                 "bounds": [_finite(row) for row in bounds],
             }
         )
         return
     print(loaded.name)
+    for key, text in _stated(loaded).items():
+        print(f"{key}: {text}")
     for row in bounds:
         print(f"\n{row['name']:<24} {quantity(source.problem, row['value']):>14}")
         witness = row["witness"] if isinstance(row["witness"], dict) else {}
         definitions(
             [(key.replace("_", " "), _short(value)) for key, value in witness.items()], indent=2
         )
+
+
+def _stated(instance: Any) -> dict[str, str]:
+    """Space and objective of an instance that has them."""
+    space = getattr(instance, "space", None)
+    if space is None:
+        return {}
+    return {"space": f"{space.label}: {space}", "objective": str(instance.objective)}
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from nestopt.core.errors import InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.instance import Instance
+    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = [
@@ -111,7 +112,15 @@ class Source:
             from nestopt.instances.library import load
 
             return load(self.entry.name)
-        return problem.from_json(self.data, file=self.file)
+        loaded = problem.from_json(self.data, file=self.file)
+        if self.problem == "placement" and str(self.data.get("schema")).endswith("instance/1"):
+            from nestopt.cli.output import note
+
+            note(
+                f"{self.file} states no plan space (schema 1), so the space is full; "
+                "`--space default-1` is what schema 1 was solved over"
+            )
+        return loaded
 
 
 def _names_an_entry(text: str) -> bool:

@@ -56,12 +56,12 @@ def _job(
     if framework not in FRAMEWORKS:
         raise unknown_name("framework", framework, FRAMEWORKS)
     result = read_result(plan_file)
-    if result.problem != "placement" or result.solution is None:
+    if result.problem != "placement" or result.solution_json is None:
         raise UsageError(f"{plan_file} holds no plan; expected a result of a placement")
     instance = PlacementInstance.from_json(result.instance.get("data"), file=plan_file)
     workload, cluster = instance.workload, instance.cluster
     architecture = _architecture(model or workload.name, workload.name)
-    plan = Plan.from_json(result.solution, file=plan_file)
+    plan = Plan.from_json(result.solution_json, file=plan_file)
     before = price_plan(plan, workload, cluster).seconds
     try:
         job = job_of(plan, workload, cluster, architecture)

@@ -11,8 +11,10 @@ __all__ = [
     "CollectiveOption",
     "InstanceArgument",
     "JsonOption",
+    "ObjectiveOption",
     "ResultArgument",
     "SettingOption",
+    "SpaceOption",
     "ThreadsOption",
     "TimeLimitOption",
     "TopologyOption",
@@ -62,6 +64,27 @@ TopologyOption = Annotated[
         "--topology",
         metavar="T",
         help="Collective: the network, such as mesh2d:8x8; a library name or a file.",
+    ),
+]
+ObjectiveOption = Annotated[
+    str | None,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="Placement: what to minimize, iteration-time (seconds per training iteration, the "
+        "default) or bottleneck (the slowest stage; the only one with model=max-load and "
+        "model=piper). Collectives: makespan.",
+    ),
+]
+SpaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--space",
+        metavar="NAME",
+        help="Placement: which plans count. A name (full, the default; 4d, megatron-core, "
+        "torchtitan, default-1), a structure (structured: every stage on a contiguous run of "
+        "devices, the default; general: any devices), or both; `--set tensor=1,2` and the like "
+        "narrow it.",
     ),
 ]
 SettingOption = Annotated[

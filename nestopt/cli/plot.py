@@ -45,7 +45,7 @@ def plot(
 
     target = writable("--output", output, (".pdf", ".png", ".svg"))
     loaded = read_result(result)
-    if loaded.solution is None:
+    if loaded.solution_json is None:
         raise InputError("is null; nothing to draw", file=result, field="solution")
     try:
         get_problem(loaded.problem).plot(loaded, target, directory=Path(result).parent)

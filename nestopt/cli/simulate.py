@@ -35,7 +35,7 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
     from nestopt.core.problem import get_problem
 
     loaded = read_result(result)
-    if loaded.solution is None:
+    if loaded.solution_json is None:
         raise InputError("is null; nothing to simulate", file=result, field="solution")
     played = get_problem(loaded.problem).simulate(loaded, directory=Path(result).parent)
     if json:

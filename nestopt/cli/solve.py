@@ -14,7 +14,9 @@ from nestopt.cli.parameters import (
     CollectiveOption,
     InstanceArgument,
     JsonOption,
+    ObjectiveOption,
     SettingOption,
+    SpaceOption,
     ThreadsOption,
     TimeLimitOption,
     TopologyOption,
@@ -24,8 +26,9 @@ from nestopt.core.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.cli.output import Progress
+    from nestopt.core.instance import Instance
     from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import Instance, Problem
+    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = ["solve"]
@@ -49,25 +52,8 @@ def solve(
             "greedy for collectives.",
         ),
     ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            metavar="NAME",
-            help="Placement: what to minimize, iteration-time (seconds per training iteration, "
-            "the default) or bottleneck (the slowest stage; the only one with model=max-load and "
-            "model=piper). Collectives: makespan.",
-        ),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option(
-            "--space",
-            metavar="NAME",
-            help="Placement: structured (every stage on a contiguous run of devices, the default) "
-            "or general (any devices).",
-        ),
-    ] = None,
+    objective: ObjectiveOption = None,
+    space: SpaceOption = None,
     time_limit: TimeLimitOption = None,
     rel_gap: Annotated[
         float,
@@ -151,13 +137,7 @@ def solve(
     """
     from nestopt.cli import inputs
     from nestopt.cli.output import Progress
-    from nestopt.core.choices import (
-        OBJECTIVES,
-        SPACES,
-        offered,
-        refuse_contradictions,
-        split_settings,
-    )
+    from nestopt.core.choices import refuse_contradictions, split_settings, state
     from nestopt.core.options import SolveOptions
     from nestopt.core.problem import get_problem
     from nestopt.core.registry import get_method
@@ -167,9 +147,6 @@ def solve(
     )
     settings = inputs.parse_settings(setting)
     if source.entry is not None:
-        objective = objective or source.entry.objective
-        space = space or (source.entry.space if source.problem == "placement" else None)
-        settings = source.entry.set | settings
         method = method or source.entry.methods[0]
     name = method or DEFAULT_METHOD[source.problem]
     refuse_contradictions(source.problem, name, objective, space, backend, write_model)
@@ -183,12 +160,17 @@ def solve(
     limit = inputs.parse_limit(time_limit)
     function = get_method(source.problem, name)
     problem = get_problem(source.problem)
-    for_instance, for_method = split_settings(settings, problem, name)
+    split = split_settings(settings, problem, name)
     progress = Progress(source.problem, quiet=quiet)
-    loaded = source.load(problem, for_instance)
+    loaded, for_method = state(
+        source.load(problem, split.instance),
+        problem,
+        name,
+        split,
+        objective=objective,
+        space=space,
+    )
     options = SolveOptions(
-        objective=offered(loaded, "objective", objective, OBJECTIVES[source.problem]),
-        space=offered(loaded, "space", space, SPACES),
         time_limit=limit,
         seed=seed,
         threads=inputs.thread_count(threads),
@@ -217,7 +199,7 @@ def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> 
         raise InputError(
             f"{result.problem!r}; expected {problem.name!r}", file=file, field="problem"
         )
-    if result.solution is None:
+    if result.solution_json is None:
         raise InputError("is null; a warm start needs a solution", file=file, field="solution")
     if getattr(instance, "schema", None) is not None:
         # The models of these instances take the solution as it is
@@ -257,7 +239,7 @@ def _run(
 
 def _recorded(options: SolveOptions) -> dict[str, Any]:
     """The options that a reader needs to repeat the run."""
-    recorded: dict[str, Any] = {"objective": options.objective, "space": options.space}
+    recorded: dict[str, Any] = {}
     if math.isfinite(options.time_limit):
         recorded["time_limit"] = options.time_limit
     if options.rel_gap:
@@ -284,7 +266,7 @@ def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: 
         write_json(target, result.to_json())
     if as_json:
         print_json(result.to_json())
-    elif result.solution is None:
+    elif result.solution_json is None:
         _explain(result)
     else:
         out = console()

@@ -49,6 +49,21 @@ METHODS: dict[str, Method] = {
         "dimension by dimension, as BlueConnect",
         ("dims", "unicast"),
     ),
+    "one-shot": Method(
+        "nestopt.collective.baselines.exchange_methods:solve_one_shot",
+        "All-Reduce: everyone's contribution to everyone, one latency; small buffers",
+        (),
+    ),
+    "recursive-doubling": Method(
+        "nestopt.collective.baselines.exchange_methods:solve_recursive_doubling",
+        "All-Reduce: exchanges of copied sums in log2(n) rounds; small buffers",
+        (),
+    ),
+    "mixed": Method(
+        "nestopt.collective.baselines.exchange_methods:solve_mixed",
+        "All-Reduce: one-shot, two-shot and doubling by level, the best mix",
+        ("dims",),
+    ),
     "shortest-path": Method(
         "nestopt.collective.baselines:solve_shortest_path",
         "every chunk along shortest paths, first come first served",

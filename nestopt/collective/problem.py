@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.model.collective import Collective
-from nestopt.collective.model.instance import LATENCY_MODELS, CollectiveInstance
+from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS, CollectiveInstance
 from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
 from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import NestoptError, UsageError
@@ -26,11 +26,12 @@ MOST_SIMULATED = 50_000_000
 class CollectiveProblem:
     """The collective problem's entry points; see `nestopt.core.problem.Problem`.
 
-    Setting of an instance: ``latency``, ``blocking`` or ``pipelined``.
+    Settings of an instance: ``latency``, ``blocking`` or ``pipelined``; ``sums``, ``copied`` (a
+    partial sum may be sent and kept, as libraries do) or ``moved``.
     """
 
     name = "collective"
-    settings: tuple[str, ...] = ("latency",)
+    settings: tuple[str, ...] = ("latency", "sums")
 
     def from_names(self, names: dict[str, str], settings: dict[str, str]) -> CollectiveInstance:
         """The instance of two names; a name is a library entry or a file.
@@ -48,6 +49,9 @@ class CollectiveProblem:
         latency = settings.get("latency", "blocking")
         if latency not in LATENCY_MODELS:
             raise UsageError(f"--set latency={latency}: expected blocking or pipelined")
+        sums = settings.get("sums", "copied")
+        if sums not in SUM_MODELS:
+            raise UsageError(f"--set sums={sums}: expected copied or moved")
         place, job = names["topology"], names["collective"]
         topology: Topology = (
             Topology.from_json(read_json(place), file=place)
@@ -59,7 +63,7 @@ class CollectiveProblem:
             if names_file(job)
             else named("collective", job).on(topology)
         )
-        return CollectiveInstance(topology, collective, latency)
+        return CollectiveInstance(topology, collective, latency, sums)
 
     def from_json(self, data: Any, *, file: str | None = None) -> CollectiveInstance:
         """The instance of a JSON object.

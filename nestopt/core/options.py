@@ -19,10 +19,6 @@ class SolveOptions:
 
     Attributes
     ----------
-    objective : str
-        Placement: ``"iteration-time"`` or ``"bottleneck"``; collectives: ``"makespan"``.
-    space : str
-        ``"structured"`` or ``"general"`` (placement).
     time_limit : float
         Wall-clock seconds; ``inf`` for none.
     seed : int
@@ -45,8 +41,6 @@ class SolveOptions:
         ``progress(seconds, objective, bound, note)``; called with incumbents and bounds.
     """
 
-    objective: str = "iteration-time"
-    space: str = "structured"
     time_limit: float = float("inf")
     seed: int = 0
     threads: int = 1

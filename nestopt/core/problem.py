@@ -19,18 +19,7 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
 
-__all__ = ["Instance", "Problem", "get_problem"]
-
-
-class Instance(Protocol):
-    """An instance of either problem."""
-
-    @property
-    def name(self) -> str:
-        """A name for people."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The whole instance as JSON, ``schema`` and ``problem`` included."""
+__all__ = ["Problem", "get_problem"]
 
 
 class Problem(Protocol):

@@ -3,7 +3,8 @@
 Each problem lists its own methods in ``nestopt.PROBLEM.methods``. These tables and the command
 line are the only places through which `nestopt` reaches
 `formulations` and `instances`. Third-party methods register in the entry-point group
-``nestopt.solvers`` under the name ``placement.NAME`` or ``collective.NAME``.
+``nestopt.solvers`` under the name ``placement.NAME`` or ``collective.NAME``; `register` adds one
+for the running process.
 
 A method is ``solve(instance, options: SolveOptions) -> Result``; `instance` is a
 `PlacementInstance` or a `CollectiveInstance`.
@@ -36,6 +37,8 @@ __all__ = [
     "methods_of",
     "named",
     "read_published",
+    "register",
+    "unregister",
     "transformers",
 ]
 
@@ -77,8 +80,43 @@ class Method:
         return tuple(dict.fromkeys((*self.settings, *others)))
 
 
+_PROBLEMS = ("placement", "collective")
+_REGISTERED: dict[str, Callable[[Any, SolveOptions], Result]] = {}
+
+
 def _table(problem: str) -> dict[str, Method]:
     return import_module(f"nestopt.{problem}.methods").METHODS
+
+
+def register(name: str, method: Callable[[Any, SolveOptions], Result]) -> None:
+    """Make a function a method of this process: `solve` finds it by its name.
+
+    Parameters
+    ----------
+    name : str
+        ``placement.NAME`` or ``collective.NAME``.
+    method : callable
+        ``method(instance, options) -> Result``. Its solution passes the independent checker like
+        every other.
+
+    Raises
+    ------
+    UsageError
+        If the name has another form or is taken, or `method` is no function.
+    """
+    problem, dot, own = name.partition(".")
+    if not dot or not own or problem not in _PROBLEMS:
+        raise UsageError(f"method {name!r}: expected placement.NAME or collective.NAME")
+    if own in _table(problem):
+        raise UsageError(f"method {name!r}: nestopt has a method of this name; choose another")
+    if not callable(method):
+        raise UsageError(f"method {name!r}: {method!r} is no function")
+    _REGISTERED[name] = method
+
+
+def unregister(name: str) -> None:
+    """Forget a method that `register` took; a name that is not registered is passed over."""
+    _REGISTERED.pop(name, None)
 
 
 def methods_of(problem: str) -> dict[str, Method]:
@@ -93,7 +131,8 @@ def method_names(problem: str) -> list[str]:
         head, _, tail = point.name.partition(".")
         if head == problem and tail:
             names.append(tail)
-    return names
+    names += [key.partition(".")[2] for key in _REGISTERED if key.startswith(f"{problem}.")]
+    return list(dict.fromkeys(names))
 
 
 def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]:
@@ -106,6 +145,8 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
     """
     row = _table(problem).get(name)
     if row is None:
+        if f"{problem}.{name}" in _REGISTERED:
+            return _REGISTERED[f"{problem}.{name}"]
         for point in entry_points(group="nestopt.solvers"):
             if point.name == f"{problem}.{name}":
                 return point.load()

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import platform
 from dataclasses import dataclass, field
-from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.termination import Limit, Reason, Termination, relative_gap
 
 if TYPE_CHECKING:
-    from nestopt.core.problem import Instance
+    from nestopt.core.instance import Instance
+    from nestopt.core.solution import Solution
 
 __all__ = [
     "as_json_number",
@@ -32,58 +35,7 @@ __all__ = [
 SCHEMA = "nestopt.result/1"
 
 
-class Reason(StrEnum):
-    """Why a run ended."""
-
-    OPTIMAL = "optimal"
-    INFEASIBLE = "infeasible"
-    FEASIBLE = "feasible"
-    NO_SOLUTION = "no-solution"
-    ERROR = "error"
-
-
-class Limit(StrEnum):
-    """Which limit ended a run; set exactly when the reason is feasible or no-solution."""
-
-    TIME = "time"
-    ITERATIONS = "iterations"
-    MEMORY = "memory"
-    INTERRUPTED = "interrupted"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Termination:
-    """Reason and limit of a run's end.
-
-    A heuristic that simply finished without a proof ends as ``feasible`` with limit
-    ``iterations``.
-    """
-
-    reason: Reason
-    limit: Limit = Limit.NONE
-
-    def __post_init__(self) -> None:
-        limited = self.reason in (Reason.FEASIBLE, Reason.NO_SOLUTION)
-        if limited != (self.limit is not Limit.NONE):
-            raise NestoptError(
-                f"termination {self.reason.value} with limit {self.limit.value}: a limit is set "
-                "exactly when the reason is feasible or no-solution"
-            )
-
-
-def relative_gap(objective: float | None, bound: float) -> float | None:
-    """(objective - bound) / objective for minimization; 0 when both are 0, None if unknown."""
-    if objective is None:
-        return None
-    if objective == bound:
-        return 0.0
-    if not math.isfinite(bound) or objective == 0:
-        return math.inf
-    return (objective - bound) / abs(objective)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Result:
     """What a method returns.
 
@@ -104,14 +56,17 @@ class Result:
         infeasible.
     seconds : float
         Wall-clock time of the method.
-    solution : dict or None
-        JSON-ready plan or schedule.
+    solution_json : dict or None
+        The plan or schedule as a file holds it; `solution` is the object.
     witness : dict or None
         What certifies the bound.
     infeasible_because : tuple of str
         The named constraints that make an instance infeasible.
     stats : dict
         Anything else worth recording (nodes, labels, restarts); JSON-ready.
+    directory : str or None
+        Where the result's file lies, if it has one: large schedules have a file of their own beside
+        it. Not part of the file.
     """
 
     problem: str
@@ -123,12 +78,73 @@ class Result:
     seconds: float
     seed: int = 0
     threads: int = 1
-    solution: dict[str, Any] | None = None
+    solution_json: dict[str, Any] | None = None
     witness: dict[str, Any] | None = None
     infeasible_because: tuple[str, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: versions())
+    directory: str | None = field(default=None, compare=False)
+    _read: tuple[dict[str, Any], Solution] | None = field(default=None, init=False, compare=False)
+
+    @property
+    def solution(self) -> Solution | None:
+        """The solution as an object, `Plan` or `Schedule`; None if there is none.
+
+        It is made of `solution_json` when it is first asked for.
+
+        Raises
+        ------
+        InputError
+            If `solution_json` is no plan or schedule.
+        """
+        if self.solution_json is None:
+            return None
+        if self._read is None or self._read[0] is not self.solution_json:
+            reader = import_module(f"nestopt.{self.problem}.solution")
+            self._read = self.solution_json, reader.read_solution(self)
+        return self._read[1]
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.method}: {self._line()}>"
+
+    def _line(self) -> str:
+        from nestopt.core.units import format_seconds
+
+        unit = 1e-12 if self.problem == "collective" else 1.0
+        ended = self.termination
+        words = [ended.reason.value]
+        if ended.limit is not Limit.NONE:
+            words[0] += f" (limit: {ended.limit.value})"
+        if self.objective is not None:
+            words.append(format_seconds(self.objective * unit))
+        if math.isfinite(self.bound):
+            words.append(f"bound {format_seconds(self.bound * unit)}")
+        gap = self.gap
+        if gap is not None and math.isfinite(gap):
+            words.append(f"gap {gap:.2%}")
+        return ", ".join(words)
+
+    def summary(self) -> str:
+        """The result for people: what was asked, the answer, its bound, and its first parts."""
+        from io import StringIO
+
+        from rich.console import Console
+
+        if self.solution_json is None:
+            causes = "".join(f"\n- {cause}" for cause in self.infeasible_because)
+            return (
+                f"{self.instance.get('name', 'instance')}, by {self.method}: {self._line()}{causes}"
+            )
+        stream = StringIO()
+        problem = import_module(f"nestopt.{self.problem}.problem").PROBLEM
+        problem.describe(self, Console(file=stream, width=80, highlight=False, no_color=True))
+        return stream.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.summary())}</pre>"
 
     @property
     def gap(self) -> float | None:
@@ -153,7 +169,7 @@ class Result:
             "seconds": self.seconds,
             "seed": self.seed,
             "threads": self.threads,
-            "solution": self.solution,
+            "solution": self.solution_json,
             "witness": self.witness,
             "infeasible_because": list(self.infeasible_because),
             "stats": self.stats,
@@ -188,12 +204,13 @@ class Result:
             seconds=read.seconds,
             seed=read.seed,
             threads=read.threads,
-            solution=read.solution,
+            solution_json=read.solution,
             witness=read.witness,
             infeasible_because=read.infeasible_because,
             stats=read.stats,
             settings=read.settings,
             versions=read.versions,
+            directory=None if file is None else str(Path(file).parent),
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nestopt.core.result import Limit, Reason
+from nestopt.core.termination import Limit, Reason
 
 __all__ = ["ResultFile"]
 

@@ -66,8 +66,8 @@ def _agrees_with_itself(result: Result) -> list[str]:
 
     reason = result.termination.reason
     solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
-    if solved != (result.solution is not None):
-        has = "has no" if result.solution is None else "has a"
+    if solved != (result.solution_json is not None):
+        has = "has no" if result.solution_json is None else "has a"
         raise CheckError(f"termination {reason.value} but the result {has} solution")
     if solved != (result.objective is not None):
         raise CheckError(f"termination {reason.value} with objective {result.objective!r}")

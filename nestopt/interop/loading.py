@@ -45,7 +45,7 @@ def read_solution(file: str | Path) -> Result:
     from nestopt.core.result import Result
 
     result = Result.from_json(read_json(file), file=str(file))
-    if result.solution is None:
+    if result.solution_json is None:
         raise InputError("is null; expected a plan or a schedule", file=str(file), field="solution")
     return result
 

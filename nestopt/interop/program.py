@@ -165,6 +165,11 @@ def program_of(
         if bad.any():
             send = int(np.argmax(bad))
             raise CheckError(f"send {send}: no {name} {values[send]}; there are {limit}")
+    if schedule.shares:
+        raise CheckError(
+            "the schedule copies partial sums, which programs have no operation for; "
+            "solve with --set sums=moved"
+        )
     return _Replay(instance, schedule).run(all_npus)
 
 

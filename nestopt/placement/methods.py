@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from nestopt.core.registry import Method
-from nestopt.placement.model.space import SPACE_SETTINGS
 
 __all__ = ["METHODS"]
 
 METHODS: dict[str, Method] = {
     "dp": Method(
         "nestopt.placement.dp.solve:solve",
-        "exact dynamic program over the structured space, at any size",
-        SPACE_SETTINGS,
+        "exact dynamic program over the structured plans of the space, at any size",
+        (),
         {
             "nestopt.maxload/1": "nestopt.placement.partitioning.maxload.dp:solve_dp",
             "nestopt.piper/1": "nestopt.placement.partitioning.piper.dp:solve_dp",
@@ -20,50 +19,46 @@ METHODS: dict[str, Method] = {
     ),
     "milp": Method(
         "nestopt.formulations.placement.milp:solve",
-        "mixed-integer linear program over either space; small instances",
-        (*SPACE_SETTINGS, "start"),
+        "mixed-integer linear program over either structure; small instances",
+        ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_milp:solve"},
     ),
     "cpsat": Method(
         "nestopt.formulations.placement.cpsat:solve",
-        "constraint program over either space; small instances",
-        (*SPACE_SETTINGS, "start"),
+        "constraint program over either structure; small instances",
+        ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_cpsat:solve"},
     ),
     "equal": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",
         "baseline of Piper's model: equal split (otherwise as megatron)",
-        SPACE_SETTINGS,
+        (),
         {"nestopt.piper/1": "nestopt.placement.partitioning.piper.equal:solve_equal"},
     ),
     "megatron": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",
         "baseline: the best balanced manual recipe",
-        SPACE_SETTINGS,
     ),
     "grid": Method(
         "nestopt.placement.baselines.uniform:solve_grid",
         "baseline: every uniform (data, pipeline, tensor, micro-batch) plan, best even split",
-        SPACE_SETTINGS,
     ),
     "flat-dp": Method(
         "nestopt.placement.baselines.blind:solve_flat_dp",
         "baseline: the dynamic program on a network without levels",
-        SPACE_SETTINGS,
     ),
     "repair-dp": Method(
         "nestopt.placement.baselines.blind:solve_repair_dp",
         "baseline: the dynamic program with no regard to memory, its plan repaired",
-        SPACE_SETTINGS,
     ),
     "mcmc": Method(
         "nestopt.placement.baselines.walks:solve_mcmc",
         "baseline: simulated annealing",
-        (*SPACE_SETTINGS, "iterations"),
+        ("iterations",),
     ),
     "random": Method(
         "nestopt.placement.baselines.walks:solve_random",
         "baseline: the best of many random plans",
-        (*SPACE_SETTINGS, "iterations"),
+        ("iterations",),
     ),
 }

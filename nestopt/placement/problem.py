@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import CheckError, NestoptError, UsageError, naming
+from nestopt.core.errors import NestoptError, UsageError, naming
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
 from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class PlacementProblem:
 
     name = "placement"
     settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    space_settings: tuple[str, ...] = SPACE_SETTINGS
 
     def from_names(
         self, names: dict[str, str], settings: dict[str, str]
@@ -82,6 +85,30 @@ class PlacementProblem:
         if model is not None:
             return models.from_json(model, data, file=file)
         return PlacementInstance.from_json(data, file=file)
+
+    def stated(
+        self,
+        instance: PlacementInstance,
+        objective: str | None,
+        space: str | None,
+        settings: dict[str, str],
+    ) -> PlacementInstance:
+        """The instance with another objective and space, where words ask for them.
+
+        Parameters
+        ----------
+        space : str or None
+            A text such as ``"megatron-core"`` or ``"full general"`` (`PlanSpace.parse`).
+        settings : dict
+            Pairs with keys of `space_settings`; they change that space.
+
+        Raises
+        ------
+        UsageError, InputError
+            If a word or a value is wrong.
+        """
+        chosen = instance.space if space is None else parse_space(space, instance.space)
+        return instance.over(parse_space(settings, chosen), objective)
 
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
         """Check a result independently; one line for each thing verified.
@@ -204,9 +231,7 @@ def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
     model = _model_of(result)
     if model is not None:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")
-    if result.solution is None:
+    if result.solution_json is None:
         raise NestoptError(f"the result has no plan to {verb}")
-    if "data" not in result.instance:
-        raise CheckError("the result does not hold its instance")
-    instance = PlacementInstance.from_json(result.instance["data"])
-    return instance.workload, instance.cluster, Plan.from_json(result.solution)
+    instance = instance_of(result)
+    return instance.workload, instance.cluster, Plan.from_json(result.solution_json)

@@ -12,7 +12,7 @@ from nestopt.study.recipes import Recipe, expand_block
 from nestopt.study.spec import StudyFile, read_spec
 
 if TYPE_CHECKING:
-    from nestopt.study.spec import MethodFile
+    from nestopt.study.spec import InstancesFile, MethodFile
 
 __all__ = ["Cell", "Plan", "plan_study"]
 
@@ -29,8 +29,9 @@ class Cell:
         The instance's (see `nestopt.study.spec`).
     definition : dict
         All that defines the run, JSON-ready: ``instance`` (a recipe), ``method``, ``settings``,
-        ``objective``, ``space``, ``backend``, ``rel_gap``, ``seed``, ``threads``, ``time_limit``
-        (seconds or None) and ``memory_limit`` (bytes or None).
+        ``objective``, ``space`` (the structure of the plan space), ``plans`` (the plan space apart
+        from that, as text; placement), ``backend``, ``rel_gap``, ``seed``, ``threads``,
+        ``time_limit`` (seconds or None) and ``memory_limit`` (bytes or None).
     """
 
     label: str
@@ -197,13 +198,12 @@ def _applies(method: MethodFile, parameters: dict[str, Any]) -> bool:
 
 
 def _definition(method: MethodFile, spec: StudyFile, entry: _Made, seed: int) -> dict[str, Any]:
-    objective, space, settings = _choices(method, entry)
+    problem, settings = _choices(method, spec.instances[entry.block], entry)
     return {
         "instance": entry.recipe.to_json(),
         "method": method.method,
         "settings": settings,
-        "objective": objective,
-        "space": space,
+        **problem,
         "backend": method.backend,
         "rel_gap": method.rel_gap,
         "seed": seed,
@@ -213,49 +213,45 @@ def _definition(method: MethodFile, spec: StudyFile, entry: _Made, seed: int) ->
     }
 
 
-def _choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
-    """Objective, space and settings of a method on an instance, checked."""
-    from nestopt.core.choices import (
-        OBJECTIVES,
-        SPACES,
-        offered,
-        refuse_contradictions,
-        split_settings,
-    )
+def _choices(
+    method: MethodFile, block: InstancesFile, entry: _Made
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Objective and plan space of a method on an instance, and its settings, checked."""
+    from nestopt.core.choices import OBJECTIVES, refuse_contradictions, split_settings, state
     from nestopt.core.problem import get_problem
-    from nestopt.core.registry import library_entry, methods_of
+    from nestopt.core.registry import methods_of
 
-    problem = entry.recipe.problem
+    name = entry.recipe.problem
     if method.method == RANKING:
         return _ranking_choices(method, entry)
+    objective, space = method.objective or block.objective, method.space
     refuse_contradictions(
-        problem, method.method, method.objective, method.space, method.backend, None
+        name, method.method, objective, space or block.space, method.backend, None
     )
-    of_instance, settings = split_settings(method.set, get_problem(problem), method.method)
-    if of_instance:
-        raise UsageError(f"set.{next(iter(of_instance))} belongs to the instances")
-    objective, space = method.objective, method.space
-    if "library" in entry.recipe.names:
-        stored = library_entry(entry.recipe.names["library"])
-        objective = objective or stored.objective
-        space = space or (stored.space if problem == "placement" else None)
-        settings = stored.set | settings
+    problem = get_problem(name)
+    split = split_settings(method.set, problem, method.method)
+    if split.instance:
+        raise UsageError(f"set.{next(iter(split.instance))} belongs to the instances")
     schema = getattr(entry.instance, "schema", None)
-    row = methods_of(problem).get(method.method)
+    row = methods_of(name).get(method.method)
     if schema is not None and row is not None and schema not in row.models:
         raise UsageError(f"method {method.method} does not solve instances of {schema}")
-    if schema is None and problem == "placement":
-        from nestopt.placement.model.space import SpaceSettings
-
-        SpaceSettings.parse(settings)
-    return (
-        offered(entry.instance, "objective", objective, OBJECTIVES[problem]),
-        offered(entry.instance, "space", space, SPACES),
-        settings,
+    words = " ".join(part for part in (block.space, space) if part) or None
+    found, settings = state(
+        entry.instance, problem, method.method, split, objective=objective, space=words
     )
+    stated = getattr(found, "space", None)
+    if stated is None:
+        usual = getattr(found, "objectives", OBJECTIVES[name])[0]
+        return {"objective": objective or usual, "space": "structured"}, settings
+    return {
+        "objective": str(found.objective),
+        "space": str(stated.structure),
+        "plans": stated.plans_text,
+    }, settings
 
 
-def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[str, str]]:
+def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[dict[str, str], dict[str, str]]:
     from nestopt.fourd.models import dense_model
     from nestopt.study.ranking import parse_settings
 
@@ -264,7 +260,7 @@ def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[str, str, dict[s
             raise UsageError(f"{key} does not go with {RANKING}")
     parse_settings(method.set)
     dense_model(entry.recipe.names.get("workload", "the library entry"))
-    return "iteration-time", "structured", dict(method.set)
+    return {"objective": "iteration-time", "space": "structured"}, dict(method.set)
 
 
 def _check_report(spec: StudyFile, made: list[_Made], labels: set[str], file: str) -> None:

@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 Record = Mapping[str, Any]
-ProblemKey = tuple[str, str, str]
-ObjectiveKey = tuple[str, str]
+ProblemKey = tuple[str, str, str, str]
+ObjectiveKey = tuple[str, str, str]
 
 GAPS = {
     "gap to bound": "(objective - own lower bound) / objective",
@@ -70,25 +70,31 @@ def label(record: Record) -> str:
 
 
 def problem_key(record: Record) -> ProblemKey:
-    """What was optimised: the instance (hash), the objective, and the space (placement).
+    """What was optimised: the job (hash), the objective, and the plan space (placement).
 
-    Two records with the same key have the same optimum. The bound of a ranking of decompositions
+    The space comes in two parts, the plans that count and their structure. Two records with the
+    same key have the same optimum. The bound of a ranking of decompositions
     is none on other plans, so that it has a space of its own; an instance that was not built is
     known by its parameters.
     """
     instance, settings = record["instance"], record.get("settings") or {}
-    identity = str(instance["sha256"] or instance_key(record))
+    identity = str(instance.get("job") or instance["sha256"] or instance_key(record))
     problem = instance.get("problem")
     if problem == "collective":
-        return identity, "makespan", ""
+        return identity, "makespan", "", ""
     objective = str(settings.get("objective") or "iteration-time")
-    space = problem if problem == "ranking" else settings.get("space") or "structured"
-    return identity, objective, str(space)
+    if problem == "ranking":
+        return identity, objective, "ranking", "ranking"
+    plans = settings.get("plans") or ""
+    return identity, objective, str(plans), str(settings.get("space") or "structured")
 
 
 def objective_key(record: Record) -> ObjectiveKey:
-    """`problem_key` without the space: a structured plan competes with a general one."""
-    return problem_key(record)[:2]
+    """`problem_key` without the structure: a structured plan competes with a general one.
+
+    Plans of another space do not compete: it is another problem.
+    """
+    return problem_key(record)[:3]
 
 
 def instance_key(record: Record) -> str:
@@ -228,7 +234,7 @@ def best_bounds(records: Iterable[Record]) -> dict[ProblemKey, float]:
 
 def general_bound(record: Record) -> float | None:
     """A placement run's lower bound over the general space; None where it has none."""
-    if problem_key(record)[2] == "general":
+    if problem_key(record)[3] == "general":
         return number(record.get("bound"))
     return number((record.get("stats") or {}).get("general_bound"))
 

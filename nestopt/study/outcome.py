@@ -28,6 +28,8 @@ def blank_record(cell: dict[str, Any]) -> dict[str, Any]:
         "backend": definition["backend"],
         "rel_gap": definition["rel_gap"],
     }
+    if "plans" in definition:
+        settings["plans"] = definition["plans"]
     return {
         "schema": SCHEMA,
         "study": cell["study"],

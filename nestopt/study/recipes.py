@@ -14,7 +14,7 @@ from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_na
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nestopt.core.problem import Instance
+    from nestopt.core.instance import Instance
     from nestopt.study.spec import InstancesFile
 
 __all__ = ["PARTS", "Recipe", "expand_block"]

@@ -16,6 +16,8 @@
     degraded = ["none", "degraded-devices:1,1/2"]
     fail_npus = [0, 1]                        # devices, of a cluster
     seeds = 10                                # 0 to 9; or a list
+    space = "megatron-core"                   # the plans that count; default: full
+    objective = "iteration-time"
     grid.layers = [4, 6]                      # every {key} of the names
     grid.tight = [0.3, 0.6]
 
@@ -39,8 +41,8 @@
     problem = "collective"                    # only needed if the study has both problems
     set.restarts = 8                          # settings of the method
     seeds = 10                                # of the method itself; default: 0 alone
-    time_limit = "5 min"                      # further: memory_limit, threads, objective, space,
-    max.npus = 64                             # backend, rel_gap
+    time_limit = "5 min"                      # further: memory_limit, threads, backend, rel_gap,
+    max.npus = 64                             # and objective and space in place of the instances'
     only.fail_npus = [0]                      # instances with these parameters; also min, max
 
     [report]                                  # hints for `nestopt study report`, all optional
@@ -187,6 +189,8 @@ class InstancesFile(_Strict):
     fail_rates: Texts = ["none"]
     days: Days = [0.0]
     connected: bool = False
+    objective: str | None = None
+    space: str | None = None
     set: Settings = {}
     grid: dict[str, Values] = {}
     seeds: Seeds = [0]

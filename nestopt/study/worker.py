@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nestopt.core.instance import Instance
     from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import Instance
     from nestopt.core.result import Result
 
 __all__ = ["Trace", "main", "solve_cell"]
@@ -218,6 +218,7 @@ def _solve(
 ) -> None:
     """Build, solve, check, and fill the record in."""
     from nestopt.core.errors import CheckError
+    from nestopt.core.io import sha256_of
     from nestopt.core.registry import get_method, methods_of
     from nestopt.core.result import instance_record
     from nestopt.core.verify import verify
@@ -225,9 +226,12 @@ def _solve(
     from nestopt.study.recipes import Recipe
 
     recipe = Recipe(**definition["instance"])
-    instance: Instance = recipe.build(directory)
-    stated = instance_record(instance)
-    record["instance"] |= {"name": stated["name"], "sha256": stated["sha256"]}
+    instance: Instance = _stated(recipe.build(directory), definition)
+    recorded = instance_record(instance)
+    record["instance"] |= {"name": recorded["name"], "sha256": recorded["sha256"]}
+    if "plans" in definition:
+        parts = {key: recorded["data"][key] for key in ("workload", "cluster")}
+        record["instance"]["job"] = sha256_of(parts)
     function = get_method(recipe.problem, definition["method"])
     options = _options(definition, scratch, trace)
     built_in = definition["method"] in methods_of(recipe.problem)
@@ -247,6 +251,16 @@ def _solve(
     except CheckError as error:
         raise CheckError(f"the checker refuses the result: {error}") from error
     fill(record, result)
+
+
+def _stated(instance: Any, definition: dict[str, Any]) -> Any:
+    """The instance over the cell's plan space, with its objective."""
+    if "plans" not in definition:
+        return instance
+    from nestopt.placement.model.space import PlanSpace
+
+    space = PlanSpace.parse(f"{definition['plans']} {definition['space']}")
+    return instance.over(space, definition["objective"])
 
 
 def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
@@ -273,8 +287,6 @@ def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOp
 
     limit = definition["time_limit"]
     return SolveOptions(
-        objective=definition["objective"],
-        space=definition["space"],
         time_limit=math.inf if limit is None else limit,
         seed=definition["seed"],
         threads=definition["threads"],

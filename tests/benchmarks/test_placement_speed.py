@@ -19,7 +19,7 @@ from nestopt.placement.judge.check import price
 from nestopt.placement.judge.simulate import simulate
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.pricing.evaluate import evaluate
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
@@ -27,28 +27,31 @@ pytestmark = pytest.mark.benchmark(timer=time.process_time)
 CLUSTERS = ("fattree-tpuv4", "h100-spineleaf")
 
 
-def instance(workload: str, cluster: str) -> PlacementInstance:
-    return PlacementInstance(named("workload", workload), named("cluster", cluster))
+def instance(workload: str, cluster: str, space: str = "default-1") -> PlacementInstance:
+    return PlacementInstance(
+        named("workload", workload), named("cluster", cluster), PlanSpace.named(space)
+    )
 
 
 @cache
 def best_plan(cluster: str) -> tuple[PlacementInstance, Plan]:
     chosen = instance("gpt3-175b", cluster)
     result = solve(chosen, SolveOptions())
-    assert result.solution is not None
-    return chosen, Plan.from_json(result.solution)
+    assert result.solution_json is not None
+    return chosen, Plan.from_json(result.solution_json)
 
 
 def search(benchmark, chosen: PlacementInstance) -> None:
-    arguments = (chosen.workload, chosen.cluster, SpaceSettings(), SolveOptions())
+    arguments = (chosen, SolveOptions())
     found = benchmark.pedantic(search_structured, arguments, rounds=2, warmup_rounds=1)
     assert found.limit is None and found.plan is not None
 
 
+@pytest.mark.parametrize("space", ["default-1", "full"])
 @pytest.mark.parametrize("devices", [64, 256, 1024])
 @pytest.mark.parametrize("family", CLUSTERS)
-def test_dp_on_gpt3_175b(benchmark, family, devices):
-    search(benchmark, instance("gpt3-175b", f"{family}-{devices}"))
+def test_dp_on_gpt3_175b(benchmark, family, devices, space):
+    search(benchmark, instance("gpt3-175b", f"{family}-{devices}", space))
 
 
 @pytest.mark.parametrize("layers", [24, 48, 96, 192])

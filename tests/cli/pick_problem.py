@@ -14,6 +14,7 @@ from nestopt.core.errors import CheckError, InputError, SolverError
 from nestopt.core.io import sha256_of
 from nestopt.core.registry import Method
 from nestopt.core.result import Limit, Reason, Result, Termination
+from nestopt.placement.model.space import PlanSpace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,10 +57,16 @@ class PickProblem:
             )
         return Pick(tuple(data["numbers"]), data.get("batch", "1"))
 
+    def stated(
+        self, instance: Pick, objective: str | None, space: str | None, settings: dict[str, str]
+    ) -> Pick:
+        PlanSpace.parse(space or "full")
+        return instance
+
     def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        if result.solution is None:
+        if result.solution_json is None:
             return []
-        value = result.instance["data"]["numbers"][result.solution["pick"]]
+        value = result.instance["data"]["numbers"][result.solution_json["pick"]]
         if value != result.objective:
             raise CheckError(f"objective: {result.objective} stated, {value} found")
         return ["objective: as recomputed"]
@@ -83,7 +90,7 @@ class PickProblem:
         target.write_text(f"picture of {result.objective}")
 
     def describe(self, result: Result, console: Console) -> None:
-        console.print(f"picked number {result.solution['pick']}: {result.objective}")
+        console.print(f"picked number {result.solution_json['pick']}: {result.objective}")
 
 
 PROBLEM = PickProblem()
@@ -108,7 +115,6 @@ def _result(
         "seed": options.seed,
         "stats": {
             "set": options.set,
-            "space": options.space,
             "time_limit": str(options.time_limit),
         },
     }
@@ -121,16 +127,16 @@ def best(instance: Pick, options: SolveOptions) -> Result:
     if options.progress is not None:
         options.progress(0.1, instance.numbers[0], 0.0, "first")
         options.progress(0.2, value, value, "last")
-    stats = {"set": options.set, "space": options.space, "time_limit": str(options.time_limit)}
+    stats = {"set": options.set, "time_limit": str(options.time_limit)}
     if options.warm_start is not None:
-        stats["started_from"] = options.warm_start.solution
+        stats["started_from"] = options.warm_start.solution_json
     return _result(
         instance,
         options,
         Reason.OPTIMAL,
         objective=value,
         bound=value,
-        solution={"pick": pick},
+        solution_json={"pick": pick},
         stats=stats,
     )
 
@@ -149,7 +155,7 @@ def at_limit(instance: Pick, options: SolveOptions) -> Result:
         Limit.TIME,
         objective=instance.numbers[0],
         bound=1.0,
-        solution={"pick": 0},
+        solution_json={"pick": 0},
     )
 
 

@@ -95,7 +95,7 @@ def test_a_library_instance_from_solve_to_update(nestopt: Callable, tmp_path: Pa
     data = json.loads(run.out)
     assert data == json.loads(result.read_text())
     assert data["termination"]["reason"] == "optimal" and data["method"] == "dp"
-    assert data["settings"]["tensor"] == "1,2"
+    assert data["instance"]["data"]["space"]["tensor"] == [1, 2]
     assert nestopt("check", str(result)).status == 0
 
     words = ("library", "update", str(result), "--archive", str(archive))

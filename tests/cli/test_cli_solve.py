@@ -100,11 +100,7 @@ def test_settings_reach_who_reads_them(nestopt: Callable) -> None:
     data = json.loads(run.out)
     assert data["instance"]["data"]["batch"] == "16"
     assert data["stats"]["set"] == {"depth": "3"}
-    assert data["settings"] == {
-        "objective": "iteration-time",
-        "space": "structured",
-        "depth": "3",
-    }
+    assert data["settings"] == {"depth": "3"}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("5 min", 300), ("0.5h", 1800)])

@@ -44,11 +44,12 @@ def instance(
     *,
     latency: str = "blocking",
     npus: Any = None,
+    sums: str = "moved",
     **settings: Any,
 ) -> CollectiveInstance:
     network = named("topology", topology) if isinstance(topology, str) else topology
     group = network.npus if npus is None else npus
-    return CollectiveInstance(network, Collective.of(pattern, group, **settings), latency)
+    return CollectiveInstance(network, Collective.of(pattern, group, **settings), latency, sums)
 
 
 def greedy(problem: CollectiveInstance, *, seed: int = 0, threads: int = 1, **keys: Any) -> Result:
@@ -57,8 +58,8 @@ def greedy(problem: CollectiveInstance, *, seed: int = 0, threads: int = 1, **ke
 
 
 def schedule_of(problem: CollectiveInstance, result: Result) -> Schedule:
-    assert result.solution is not None
-    return in_columns(problem, load_solution(result.solution))
+    assert result.solution_json is not None
+    return in_columns(problem, load_solution(result.solution_json))
 
 
 def verified(problem: CollectiveInstance, **keys: Any) -> Result:

@@ -148,15 +148,15 @@ def test_methods_are_registered(name: str) -> None:
     problem = instance("torus2d:3x3", "all-gather")
     result = get_method("collective", name)(problem, SolveOptions())
     assert result.bound <= result.objective
-    check_schedule(problem, Schedule.from_json(result.solution))
+    check_schedule(problem, Schedule.from_json(result.solution_json))
     again = get_method("collective", name)(problem, SolveOptions())
-    assert again.solution == result.solution
+    assert again.solution_json == result.solution_json
 
 
 def test_results_say_unicast_and_infeasible() -> None:
     problem = instance("mesh2d:3x3", "all-gather")
     result = get_method("collective", "direct")(problem, SolveOptions(set={"unicast": "yes"}))
-    assert result.solution["unicast"] is True
+    assert result.solution_json["unicast"] is True
     cut = named("topology", "line:3").without(links=[0, 1])
     broken = CollectiveInstance(cut, Collective.of("all-gather", 3))
     result = get_method("collective", "ring")(broken, SolveOptions())

@@ -22,9 +22,16 @@ from nestopt.core.registry import named
 UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 
 
-def instance(topology: Topology | str, pattern: str, latency: str = "blocking", **settings):
+def instance(
+    topology: Topology | str,
+    pattern: str,
+    latency: str = "blocking",
+    sums: str = "moved",
+    **settings,
+):
     network = named("topology", topology) if isinstance(topology, str) else topology
-    return CollectiveInstance(network, Collective.of(pattern, network.npus, **settings), latency)
+    collective = Collective.of(pattern, network.npus, **settings)
+    return CollectiveInstance(network, collective, latency, sums)
 
 
 def rows(*arguments, **settings) -> dict[str, dict]:

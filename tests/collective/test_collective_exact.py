@@ -32,7 +32,9 @@ UNIT = 10**9  # ps: a chunk of 1 MB at 1 GB/s
 
 def instance(topology: Topology | str, pattern: str, latency: str = "blocking", **settings):
     network = named("topology", topology) if isinstance(topology, str) else topology
-    return CollectiveInstance(network, Collective.of(pattern, network.npus, **settings), latency)
+    return CollectiveInstance(
+        network, Collective.of(pattern, network.npus, **settings), latency, "moved"
+    )
 
 
 def options(**settings) -> SolveOptions:
@@ -65,11 +67,11 @@ def random_instance(seed: int) -> CollectiveInstance:
     group = topology.npus if rng.random() < 0.7 else topology.npus[: max(2, nodes - 2)]
     pattern = PATTERNS[seed % 8]
     part = Collective.of(pattern, group, chunk_size=6)
-    return CollectiveInstance(topology, part, ("blocking", "pipelined")[seed // 8 % 2])
+    return CollectiveInstance(topology, part, ("blocking", "pipelined")[seed // 8 % 2], "moved")
 
 
 def checked(problem: CollectiveInstance, result) -> Schedule:
-    schedule = Schedule.from_json(result.solution)
+    schedule = Schedule.from_json(result.solution_json)
     check_schedule(problem, schedule)
     assert schedule.makespan_ps == result.objective
     return schedule
@@ -321,7 +323,7 @@ def test_deterministic_time_repeats() -> None:
     problem = instance("mesh2d:4x4", "all-gather")
     chosen = options(incumbent="none", deterministic_time=20.0)
     first, second = (solve_cpsat(problem, chosen) for _ in range(2))
-    assert first.solution == second.solution
+    assert first.solution_json == second.solution_json
 
 
 def test_symmetries_are_symmetries() -> None:

@@ -99,13 +99,13 @@ def test_relays_carry_what_a_group_cannot() -> None:
     )
     result = verified(instance(path, npus=[0, 4]))
     assert result.objective == 4 * UNIT
-    assert result.solution["num_sends"] == 8
+    assert result.solution_json["num_sends"] == 8
 
 
 def test_sends_to_idle_relays_are_dropped() -> None:
     result = verified(instance("mesh2d:5x5", npus=[0, 1]))
     assert result.objective == UNIT
-    assert result.solution["num_sends"] == 2
+    assert result.solution_json["num_sends"] == 2
 
 
 def test_parallel_links_and_several_chunks() -> None:
@@ -200,7 +200,7 @@ def test_a_disconnected_topology_names_its_sides() -> None:
     for pattern in PATTERNS:
         result = greedy(instance(split, pattern))
         assert result.termination.reason is Reason.INFEASIBLE
-        assert result.solution is None
+        assert result.solution_json is None
         (because,) = result.infeasible_because
         assert "no link leads from" in because
         assert ("{a, b} to {c, d}" in because) or ("{c, d} to {a, b}" in because)
@@ -217,7 +217,7 @@ def test_a_disconnected_topology_names_its_sides() -> None:
 def test_any_number_of_threads_gives_the_same_bytes(network: str, pattern: str) -> None:
     problem = instance(network, pattern)
     answers = {
-        json.dumps(greedy(problem, threads=threads, seed=3, effort=0.3).solution)
+        json.dumps(greedy(problem, threads=threads, seed=3, effort=0.3).solution_json)
         for threads in (1, 2, 5)
     }
     assert len(answers) == 1
@@ -296,7 +296,7 @@ def test_a_large_schedule_goes_beside_the_result(tmp_path, monkeypatch) -> None:
     problem = instance("mesh2d:20x20")
     options = SolveOptions(output=str(tmp_path / "r.json"))
     result = solve(problem, options)
-    assert result.solution["store"] == "r.schedule"
+    assert result.solution_json["store"] == "r.schedule"
     assert PROBLEM.check(result, directory=tmp_path)
     with pytest.raises(UsageError, match="give --output"):
         solve(problem, replace(options, output=None))

@@ -52,7 +52,7 @@ def test_reaches_the_optimum_from_a_plain_greedy_start(
     result = solve(problem, SolveOptions(warm_start=start))
     assert result.objective == steps * UNIT
     assert result.termination.reason is Reason.OPTIMAL
-    check_schedule(problem, Schedule.from_json(result.solution))
+    check_schedule(problem, Schedule.from_json(result.solution_json))
 
 
 def test_a_switch_keeps_the_copies_that_arrive_first() -> None:
@@ -72,7 +72,7 @@ def test_unequal_links_and_fine_ticks() -> None:
     start = poor_start(problem, "random")
     result = solve(problem, SolveOptions(warm_start=start, set={"iterations": "30"}))
     assert result.bound <= result.objective <= start.objective
-    check_schedule(problem, Schedule.from_json(result.solution))
+    check_schedule(problem, Schedule.from_json(result.solution_json))
 
 
 @pytest.mark.parametrize("pattern", ["all-reduce", "all-to-all"])
@@ -82,7 +82,7 @@ def test_other_patterns_stay_valid(pattern: str, name: str) -> None:
     start = get_method("collective", "greedy")(problem, SolveOptions())
     result = solve(problem, SolveOptions(warm_start=start, set={"iterations": "10", "effort": "1"}))
     assert result.objective <= start.objective
-    check_schedule(problem, Schedule.from_json(result.solution))
+    check_schedule(problem, Schedule.from_json(result.solution_json))
     if name == "mesh2d:2x3":
         assert result.objective >= solve_cpsat(problem, SolveOptions(time_limit=30.0)).bound
 
@@ -92,14 +92,14 @@ def test_runs_repeat() -> None:
     start = poor_start(problem)
     chosen = SolveOptions(warm_start=start, seed=3, set={"iterations": "15"})
     first, second = (solve(problem, chosen) for _ in range(2))
-    assert first.solution == second.solution
+    assert first.solution_json == second.solution_json
     assert first.objective < start.objective
 
 
 def test_subgroup_with_relays() -> None:
     problem = instance("torus2d:4x4", "all-gather", npus=range(0, 16, 2))
     start = poor_start(problem)
-    before = Schedule.from_json(start.solution)
+    before = Schedule.from_json(start.solution_json)
     after = improve(problem, before, start.bound, SolveOptions(), iterations=20)
     check_schedule(problem, after)
     assert after.makespan_ps <= before.makespan_ps
@@ -109,7 +109,7 @@ def test_subgroup_with_relays() -> None:
 def test_running_backwards_twice_changes_nothing(pattern: str) -> None:
     problem = instance("mesh2d:2x3", pattern, chunks_per_npu=2)
     schedule = Schedule.from_json(
-        get_method("collective", "greedy")(problem, SolveOptions()).solution
+        get_method("collective", "greedy")(problem, SolveOptions()).solution_json
     )
     back, mirrored = flipped(problem, schedule)
     check_schedule(back, mirrored)

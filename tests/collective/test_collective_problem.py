@@ -117,7 +117,7 @@ def test_simulation_of_results(reduced: Result) -> None:
     played = PROBLEM.simulate(reduced)
     assert played["closed_form"] == played["simulated"] == reduced.objective
     none = copy.copy(reduced)
-    none.solution = None
+    none.solution_json = None
     with pytest.raises(NestoptError, match="no schedule"):
         PROBLEM.simulate(none)
 

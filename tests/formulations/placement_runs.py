@@ -28,8 +28,8 @@ from nestopt.formulations.placement.milp import solve as solve_milp
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData
 from nestopt.placement.dp.solve import solve as solve_dp
 from nestopt.placement.judge.check import check_plan
-from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.cost import config_of
 from nestopt.placement.pricing.evaluate import evaluate
 
@@ -47,11 +47,10 @@ MODELS = [(PlacementMilp, 5e-9), (PlacementCpsat, 5e-7)]
 
 def run(method: str, tiny: TinyInstance, space: str, **options: Any) -> Result:
     """Solve a tiny instance; unless told otherwise without any help of the dynamic program."""
-    settings = tiny.options | options.pop("set", {"start": "none"})
-    chosen = SolveOptions(objective=tiny.objective, space=space, set=settings, **options)
-    instance = PlacementInstance(tiny.workload, tiny.cluster)
+    chosen = SolveOptions(set=options.pop("set", {"start": "none"}), **options)
+    instance = tiny.instance.over(replace(tiny.space, structure=Structure(space)))
     if method == "dp":
-        return solve_dp(instance, replace(chosen, set=tiny.options))
+        return solve_dp(instance, replace(chosen, set={}))
     return SOLVERS[method](instance, chosen)
 
 
@@ -69,8 +68,8 @@ def value(result: Result) -> float:
 
 def check(tiny: TinyInstance, result: Result) -> None:
     """The independent checker accepts the plan and its price."""
-    if result.solution is not None:
-        plan = Plan.from_json(result.solution)
+    if result.solution_json is not None:
+        plan = Plan.from_json(result.solution_json)
         check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
 
 
@@ -137,7 +136,7 @@ def random_plans(
     found = []
     everything = [
         plan
-        for plan in structured_plans(tiny.workload, tiny.cluster, tiny.settings)
+        for plan in structured_plans(tiny.workload, tiny.cluster, tiny.space)
         if rng.random() < 0.2
     ]
     for index in rng.integers(len(everything), size=tries) if everything else []:
@@ -180,7 +179,7 @@ def compare_prices(
         options |= {"decomposition": "4d", "overlap": "1", "microbatch": "2,4"}
     objective = "bottleneck" if seed % 5 == 0 else "iteration-time"
     tiny = TinyInstance(workload, cluster, objective, options)
-    data = PlacementData(workload, cluster, tiny.settings, objective)
+    data = PlacementData(tiny.instance)
     plans = random_plans(rng, tiny, 2)
     for plan, cost in plans:
         scenario = ScenarioData(data, Scenario(plan.replicas, plan.microbatch))

@@ -113,10 +113,10 @@ def test_general_plans_can_beat_structured_ones(method: str) -> None:
     structured = value(run("dp", tiny, "structured"))
     result = run(method, tiny, "general")
     assert value(result) < 0.75 * structured
-    assert result.solution is not None
+    assert result.solution_json is not None
     pairs = [
         sorted(device for row in stage["devices"] for device in row)
-        for stage in result.solution["stages"]
+        for stage in result.solution_json["stages"]
     ]
     assert sorted(pairs) == [[0, 2], [1, 3]]
 
@@ -128,7 +128,7 @@ def test_no_two_stages_lie_at_the_start_of_the_line(
     """Both fitted once: alike devices are counted by cell, and there were enough of them."""
     tiny = mixed_pairs()
     alike = Cluster.regular("alike", (4,), tiny.cluster.levels, tiny.cluster.types[:1])
-    data = PlacementData(tiny.workload, alike, tiny.settings, tiny.objective)
+    data = PlacementData(replace(tiny, cluster=alike).instance)
     for at, feasible in ((0, False), (2, True)):
         model = model_class(ScenarioData(data, Scenario(1, 1, "inner")), 1.0)
         fix(model, [(model.place[0, 0, at], 1), (model.place[1, 0, 0], 1)])
@@ -163,7 +163,7 @@ def test_infeasibility_is_a_result_with_causes(method: str, start: str) -> None:
     small = tiny.cluster.with_types([replace(t, memory=1e6) for t in tiny.cluster.types])
     result = run(method, replace(tiny, cluster=small), "general", set={"start": start})
     assert result.termination.reason is Reason.INFEASIBLE
-    assert result.solution is None
+    assert result.solution_json is None
     assert "memory" in result.infeasible_because[0]
     failed = tiny.cluster.fail(range(4))
     result = run(method, replace(tiny, cluster=failed), "general", set={"start": start})

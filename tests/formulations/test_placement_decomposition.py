@@ -125,8 +125,8 @@ def test_what_hides_behind_what_is_priced_together() -> None:
     joined = set()
     for seed in range(12):
         tiny = decomposed(seed, 5, 4)
-        data = PlacementData(tiny.workload, tiny.cluster, tiny.settings, tiny.objective)
-        for batch in tiny.settings.batches(tiny.workload, len(data.alive)):
+        data = PlacementData(tiny.instance)
+        for batch in tiny.space.batches(tiny.workload, len(data.alive)):
             for config in ScenarioData(data, Scenario(*batch)).configs:
                 assert (JOINT in config.excess) == bool(config.joined)
                 if not config.mode.overlap:
@@ -172,7 +172,7 @@ def test_decompositions_and_overlap_beat_tensor_parallelism(method: str, space: 
         check(tiny, result)
         best = value(run("dp", replace(tiny, options=tiny.options | s), "structured"))
         assert value(result) == pytest.approx(best, rel=CLOSE)
-    plain, split, hidden = (Plan.from_json(r.solution).stages[0].config for r in results)
+    plain, split, hidden = (Plan.from_json(r.solution_json).stages[0].config for r in results)
     assert plain.tensor == (1, 4, 1)
     assert split.tensor != plain.tensor
     assert hidden.overlap

@@ -76,7 +76,7 @@ def test_method_gives_a_checked_schedule(pattern: str) -> None:
     problem = instance("ring:6", pattern)
     result = solve_sccl(problem, SolveOptions(set={"steps": "3", "rounds": "3"}))
     assert result.stats["answer"] == "feasible"
-    schedule = Schedule.from_json(result.solution)
+    schedule = Schedule.from_json(result.solution_json)
     check_schedule(problem, schedule)
     assert schedule.makespan_ps == result.objective == result.bound
     assert result.termination.reason is Reason.OPTIMAL

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nestopt.core.errors import CheckError, InputError, UsageError
-from nestopt.core.result import Reason
+from nestopt.core.result import Reason, instance_record
 from nestopt.instances.library import (
     CLASSES,
     Archive,
@@ -32,6 +32,8 @@ from nestopt.instances.library import (
     write_runs,
 )
 from nestopt.instances.library.records import CLOSED
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.space import PlanSpace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,9 +204,10 @@ def test_update_refuses_a_contradiction(empty: Archive, solved: Result) -> None:
 
 
 def test_update_refuses_another_space_or_instance(empty: Archive, solved: Result) -> None:
+    wider = PlacementInstance.from_json(solved.instance["data"]).over(PlanSpace.named("full"))
     other = copy.deepcopy(solved)
-    other.settings = {**solved.settings, "tensor": "1,2,4"}
-    with pytest.raises(UsageError, match=r"same instance, but tensor is '1,2,4'"):
+    other.instance = instance_record(wider)
+    with pytest.raises(UsageError, match=r"over the plan space full .*chain4-.* is over default-1"):
         update(other, empty)
     stranger = copy.deepcopy(solved)
     stranger.instance = {"name": "mine", "sha256": "0" * 64, "data": {}}

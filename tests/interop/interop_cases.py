@@ -35,8 +35,8 @@ def solved(instance: CollectiveInstance, method: str = "greedy") -> tuple[Result
         check_schedule(instance, schedule)
         return None, schedule
     result = solve(instance, SolveOptions(set={"tries": "1"} if method == "x" else {}))
-    assert result.solution is not None
-    schedule = in_columns(instance, load_solution(result.solution))
+    assert result.solution_json is not None
+    schedule = in_columns(instance, load_solution(result.solution_json))
     check_schedule(instance, schedule)
     return result, schedule
 

@@ -363,7 +363,7 @@ def test_the_nearest_plan_can_be_launched_and_is_no_better_than_the_best(framewo
     plan = nearest(framework, workload, cluster, model)
     assert plan is not None
     assert write(framework, job_of(plan, workload, cluster, model))
-    best = Plan.from_json(best_plan(workload, cluster).solution)
+    best = Plan.from_json(best_plan(workload, cluster).solution_json)
     assert price_plan(plan, workload, cluster).seconds >= price_plan(
         best, workload, cluster
     ).seconds * (1 - 1e-9)

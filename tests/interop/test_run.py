@@ -65,7 +65,7 @@ def _write(place: Path, instance: CollectiveInstance, schedule: Schedule) -> Pat
         objective=schedule.makespan_ps,
         bound=0,
         seconds=0.0,
-        solution=schedule.to_json(),
+        solution_json=schedule.to_json(),
     )
     place.write_text(json.dumps(result.to_json()), encoding="utf-8")
     return place

@@ -11,34 +11,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.words import All
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from nestopt.placement.model.cluster import Cluster
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.space import PlanSpace
+    from nestopt.placement.model.words import Degrees
     from nestopt.placement.model.workload import Operator, Workload
 
     Rows = list[list[int]]
+    Schedule = tuple[str, int]
 
 __all__ = ["best_plan", "general_plans", "structured_plans"]
 
 
-def structured_plans(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings
-) -> Iterator[Plan]:
+def structured_plans(workload: Workload, cluster: Cluster, space: PlanSpace) -> Iterator[Plan]:
     """All plans of the structured space (``MODEL.md``, section 8)."""
     alive = [int(i) for i in cluster.alive]
-    for d, b, parts, configs in _skeletons(workload, len(alive), settings):
+    for d, b, parts, configs, schedule in _skeletons(workload, len(alive), space):
         widths = [c.width for c in configs]
-        for layout in settings.layouts:
+        for layout in space.layouts:
             if layout == "inner":
                 for starts in _runs([d * w for w in widths], len(alive)):
                     places = [
                         [alive[p + r * w : p + (r + 1) * w] for r in range(d)]
                         for p, w in zip(starts, widths)
                     ]
-                    yield _plan(parts, configs, places, d, b, settings)
+                    yield _plan(parts, configs, places, d, b, schedule)
             else:
                 # a larger window shifts the later replicas, so each is a layout of its own
                 for n in range(sum(widths), len(alive) // d + 1):
@@ -47,17 +48,17 @@ def structured_plans(
                             [alive[r * n + p : r * n + p + w] for r in range(d)]
                             for p, w in zip(starts, widths)
                         ]
-                        yield _plan(parts, configs, places, d, b, settings)
+                        yield _plan(parts, configs, places, d, b, schedule)
 
 
-def general_plans(workload: Workload, cluster: Cluster, settings: SpaceSettings) -> Iterator[Plan]:
+def general_plans(workload: Workload, cluster: Cluster, space: PlanSpace) -> Iterator[Plan]:
     """All plans of the general space, up to what cannot matter.
 
     The replicas may be numbered in any order, and so may the ranks of a stage that is split along
     x, y or z alone: one order of each is taken.
     """
     alive = [int(i) for i in cluster.alive]
-    for d, b, parts, configs in _skeletons(workload, len(alive), settings):
+    for d, b, parts, configs, schedule in _skeletons(workload, len(alive), space):
         widths = [c.width for c in configs]
         for order in permutations(alive, d * sum(widths)):
             rest, places = list(order), []
@@ -71,7 +72,7 @@ def general_plans(workload: Workload, cluster: Cluster, settings: SpaceSettings)
                 for c, rows in zip(configs, places)
             ):
                 continue
-            yield _plan(parts, configs, places, d, b, settings)
+            yield _plan(parts, configs, places, d, b, schedule)
 
 
 def best_plan(
@@ -88,23 +89,36 @@ def best_plan(
 
 
 def _skeletons(
-    workload: Workload, devices: int, settings: SpaceSettings
-) -> Iterator[tuple[int, int, list[tuple[int, ...]], tuple[StageConfig, ...]]]:
-    """Replicas, micro-batch, operators and configurations of the stages; devices are left open."""
-    every = range(1, workload.global_batch + 1)
-    for d, b in product(settings.replicas or every, settings.microbatch or every):
-        if workload.global_batch % (d * b) or d > devices:
+    workload: Workload, devices: int, space: PlanSpace
+) -> Iterator[tuple[int, int, list[tuple[int, ...]], tuple[StageConfig, ...], Schedule]]:
+    """Replicas, micro-batch, operators and configurations of the stages, and the schedule.
+
+    Devices are left open. Every schedule of the space is there, with every number of chunks.
+    """
+    batch = workload.global_batch
+    for d, b in product(_values(space.replicas, devices), _values(space.microbatch, batch)):
+        if batch % (d * b) or d > devices:
             continue
         for parts in _partitions(workload, frozenset(), devices // d):
-            if settings.schedule == "interleaved" and not _chunked(workload, parts, d, b, settings):
-                continue
-            offers = [_configs(workload, part, b, devices // d, settings) for part in parts]
+            schedules = [
+                (str(name), v)
+                for name in space.schedules
+                for v in ([1] if name != "interleaved" else _values(space.chunks, 16, 2))
+                if v == 1 or _chunked(workload, parts, d, b, v)
+            ]
+            offers = [_configs(workload, part, b, devices // d, space) for part in parts]
             for configs in product(*offers):
                 if d * sum(c.width for c in configs) > devices:
                     continue
-                if settings.uniform and len(set(configs)) > 1:
+                if space.uniform and len(set(configs)) > 1:
                     continue
-                yield d, b, parts, configs
+                for schedule in schedules:
+                    yield d, b, parts, configs, schedule
+
+
+def _values(offered: Degrees, most: int, least: int = 1) -> Sequence[int]:
+    """Some integers, or all up to the most."""
+    return range(least, most + 1) if isinstance(offered, All) else offered
 
 
 def _partitions(
@@ -126,33 +140,46 @@ def _partitions(
 
 
 def _chunked(
-    workload: Workload, parts: Sequence[Sequence[int]], d: int, b: int, settings: SpaceSettings
+    workload: Workload, parts: Sequence[Sequence[int]], d: int, b: int, chunks: int
 ) -> bool:
     """Whether interleaving can cut these stages (``MODEL.md``, end of section 6)."""
     kinds = [o.kind for o in workload.operators]
     if (workload.global_batch // (d * b)) % len(parts):
         return False
+    if any(len(part) < chunks for part in parts):
+        return False
     held = [[kinds[i] for i in part] for part in parts]
-    return all(
-        kinds.count(k) == 1 or row.count(k) % settings.chunks == 0 for row in held for k in row
-    )
+    return all(kinds.count(k) == 1 or row.count(k) % chunks == 0 for row in held for k in row)
+
+
+def _tensors(space: PlanSpace, most: int) -> Iterator[tuple[int, int, int]]:
+    """All (x, y, z) whose product is offered."""
+    axis = range(1, most + 1)
+    for x, y, z in product(axis, axis, axis):
+        if x * y * z > most or x * y * z not in _values(space.tensor, most):
+            continue
+        if space.decomposition == "4d" or x == z == 1:
+            yield x, y, z
 
 
 def _configs(
-    workload: Workload, part: Sequence[int], b: int, most: int, settings: SpaceSettings
+    workload: Workload, part: Sequence[int], b: int, most: int, space: PlanSpace
 ) -> list[StageConfig]:
     operators = [workload.operators[i] for i in part]
     found = []
-    for x, y, z, c, e in settings.grids(workload, most):
-        if b % (e * z) or not all(_admits(o, x, y, z, c, e) for o in operators):
+    grids = product(
+        _tensors(space, most), _values(space.context, most), _values(space.expert, most)
+    )
+    for (x, y, z), c, e in grids:
+        if x * y * z * c * e > most or b % (e * z):
+            continue
+        if not all(_admits(o, x, y, z, c, e) for o in operators):
             continue
         if e > 1 and not any(o.experts for o in operators):
             continue
-        splits = [s for s in settings.sequence if (y > 1 and x == 1) or not s] or [False]
-        hides = [o for o in settings.overlap if x * y * z > 1 or not o] or [False]
-        for sp, zero, recompute, overlap in product(
-            splits, settings.zero, settings.recompute, hides
-        ):
+        splits = [s for s in space.sequence if (y > 1 and x == 1) or not s] or [False]
+        hides = [o for o in space.overlap if x * y * z > 1 or not o] or [False]
+        for sp, zero, recompute, overlap in product(splits, space.zero, space.recompute, hides):
             found.append(StageConfig((x, y, z), c, e, sp, zero, recompute, overlap))
     return found
 
@@ -189,10 +216,10 @@ def _plan(
     places: Sequence[Rows],
     d: int,
     b: int,
-    settings: SpaceSettings,
+    schedule: Schedule,
 ) -> Plan:
     stages = tuple(
         Stage(part, config, np.array(rows, dtype=np.int64))
         for part, config, rows in zip(parts, configs, places)
     )
-    return Plan(stages, d, b, settings.schedule, settings.chunks)
+    return Plan(stages, d, b, *schedule)

@@ -14,6 +14,8 @@ from nestopt.placement.judge.check import price
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Hides, Plan, Stage, StageConfig
+from nestopt.placement.model.space import PlanSpace
+from nestopt.placement.model.words import Objective
 from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
@@ -243,6 +245,8 @@ def _random_plan(
         kinds = [o.kind for o in workload.operators]
         for part in parts:
             held = [kinds[i] for i in part]
+            if len(part) < chunks:
+                return None
             if any(kinds.count(k) > 1 and held.count(k) % chunks for k in held):
                 return None
     dice = rng.random()
@@ -341,20 +345,28 @@ def roomy(cluster: Cluster) -> Cluster:
     return cluster.with_types([replace(t, memory=1e18, reserve=0.0) for t in cluster.types])
 
 
-def result_of(workload: Workload, cluster: Cluster, plan: Plan, **changes: object) -> Result:
+def result_of(
+    workload: Workload,
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    space: str = "4d general",
+    kind: str = "iteration-time",
+    **changes: object,
+) -> Result:
     """A result that claims a plan optimal, with the checker's own objective."""
-    data = PlacementInstance(workload, cluster).to_json()
-    objective = price(workload, cluster, plan).iteration_time
+    instance = PlacementInstance(workload, cluster, PlanSpace.parse(space), Objective(kind))
+    data = instance.to_json()
+    value = price(workload, cluster, plan).objective(kind)
     fields: dict[str, object] = {
         "problem": "placement",
         "instance": {"name": "case", "sha256": sha256_of(data), "data": data},
         "method": "dp",
         "termination": Termination(Reason.OPTIMAL),
-        "objective": objective,
-        "bound": objective,
+        "objective": value,
+        "bound": value,
         "seconds": 1.5,
         "solution": plan.to_json(),
-        "settings": {"objective": "iteration-time", "space": "general"},
     }
     return Result(**(fields | changes))  # type: ignore[arg-type]
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.space import PlanSpace
+from nestopt.placement.model.words import Objective
 from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ __all__ = ["TinyInstance", "tiny_instance"]
 
 @dataclass(frozen=True, eq=False)
 class TinyInstance:
-    """An instance, the space to search, and the same space as ``--set`` pairs."""
+    """An instance whose space is ``default-1`` changed by `options` (keys of a space's text)."""
 
     workload: Workload
     cluster: Cluster
@@ -27,9 +29,14 @@ class TinyInstance:
     options: dict[str, str]
 
     @property
-    def settings(self) -> SpaceSettings:
-        """The space, parsed."""
-        return SpaceSettings.parse(self.options)
+    def space(self) -> PlanSpace:
+        """The plan space."""
+        return PlanSpace.parse(self.options, PlanSpace.named("default-1"))
+
+    @property
+    def instance(self) -> PlacementInstance:
+        """The whole problem."""
+        return PlacementInstance(self.workload, self.cluster, self.space, Objective(self.objective))
 
 
 def tiny_instance(

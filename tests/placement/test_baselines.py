@@ -21,6 +21,7 @@ from nestopt.placement.baselines.split import even_split
 from nestopt.placement.judge.check import check_result, price
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.workload import Edge, Operator, Workload
 
 if TYPE_CHECKING:
@@ -36,15 +37,16 @@ def run(method: str, instance: PlacementInstance, **options: object) -> Result:
 
 
 def run_tiny(method: str, tiny: TinyInstance, **options: str) -> Result:
-    options = tiny.options | ({"iterations": "100"} if method in WALKS else {}) | options
-    instance = PlacementInstance(tiny.workload, tiny.cluster)
-    return run(method, instance, objective=tiny.objective, set=options)
+    options = ({"iterations": "100"} if method in WALKS else {}) | options
+    return run(method, tiny.instance, set=options)
 
 
 @pytest.fixture(scope="module")
 def small() -> PlacementInstance:
     return PlacementInstance(
-        named("workload", "gpt3-1.7b,batch=32,layers=6"), named("cluster", "tree:4x2")
+        named("workload", "gpt3-1.7b,batch=32,layers=6"),
+        named("cluster", "tree:4x2"),
+        PlanSpace.named("default-1"),
     )
 
 
@@ -90,7 +92,7 @@ def test_every_space_is_kept_to(method, options, small):
     exact = run("dp", small, set={k: v for k, v in options.items() if k != "iterations"})
     assert result.objective is not None
     assert result.objective >= exact.objective * (1 - 1e-9)
-    plan = Plan.from_json(result.solution)
+    plan = Plan.from_json(result.solution_json)
     if "zero" in options:
         assert {(s.config.zero, s.config.recompute, s.config.sequence_parallel)
                 for s in plan.stages} == {(0, "full", False)}  # fmt: skip
@@ -122,7 +124,7 @@ def test_grid_contains_the_manual_recipe(small):
 
 
 def test_megatron_keeps_to_its_recipe(small):
-    plan = Plan.from_json(run("megatron", small).solution)
+    plan = Plan.from_json(run("megatron", small).solution_json)
     assert len({s.config for s in plan.stages}) == 1
     config = plan.stages[0].config
     assert config.zero == 1 and config.sequence_parallel == (config.t > 1)
@@ -132,7 +134,7 @@ def test_megatron_keeps_to_its_recipe(small):
 
 def test_flat_dp_is_priced_on_the_real_network(small):
     result = run("flat-dp", small)
-    plan = Plan.from_json(result.solution)
+    plan = Plan.from_json(result.solution_json)
     real = price(small.workload, small.cluster, plan).iteration_time
     assert result.objective == pytest.approx(real, rel=1e-9)
     fast, slow = flat_clusters(small.cluster)
@@ -144,7 +146,7 @@ def test_flat_dp_is_priced_on_the_real_network(small):
 def test_one_seed_one_answer(method, small):
     options = {"set": {"iterations": "200"}}
     first, again = (run(method, small, seed=5, **options) for _ in range(2))
-    assert first.solution == again.solution and first.objective == again.objective
+    assert first.solution_json == again.solution_json and first.objective == again.objective
     assert first.stats == again.stats
     others = {run(method, small, seed=seed, **options).objective for seed in range(6, 11)}
     assert others != {first.objective}

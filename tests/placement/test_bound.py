@@ -18,6 +18,7 @@ from nestopt.placement.judge.check import check_result
 from nestopt.placement.model.clock import Clock
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level
 from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.workload import Operator, Workload
 from nestopt.placement.problem import PROBLEM
 
@@ -25,11 +26,15 @@ CLOSE = 1 + 1e-9
 
 
 def instance_of(tiny: TinyInstance) -> PlacementInstance:
-    return PlacementInstance(tiny.workload, tiny.cluster)
+    return tiny.instance
+
+
+def general_of(tiny: TinyInstance) -> PlacementInstance:
+    return tiny.instance.over(PlanSpace.parse("general", tiny.space))
 
 
 def options_of(tiny: TinyInstance, **options: object) -> SolveOptions:
-    return SolveOptions(objective=tiny.objective, set=tiny.options, **options)  # type: ignore[arg-type]
+    return SolveOptions(**options)  # type: ignore[arg-type]
 
 
 # --- bound <= general optimum <= structured optimum ---------------------------------------------
@@ -165,9 +170,7 @@ def test_a_time_limit_anywhere_keeps_a_valid_bound(seed):
         assert found.objective >= exact.objective * (1 - 1e-9)
         assert found.bound <= found.objective
         reasons.add(found.limit)
-        cut = relaxed_bound(
-            tiny.workload, tiny.cluster, tiny.settings, options_of(tiny, time_limit=float(limit))
-        )
+        cut = relaxed_bound(tiny.instance, options_of(tiny, time_limit=float(limit)))
         assert cut["value"] <= exact.objective * CLOSE
     assert reasons == {None, "time"}
 
@@ -251,7 +254,7 @@ def test_without_a_structured_plan_the_general_space_stays_open():
     assert structured.bound == math.inf
     (why,) = structured.infeasible_because
     assert why.startswith("places: a pipeline would fit if devices were only counted")
-    general = solve(instance_of(tiny), options_of(tiny, space="general"))
+    general = solve(general_of(tiny), options_of(tiny))
     assert general.termination.reason is Reason.NO_SOLUTION
     assert general.bound <= general_optimum(tiny)
     for result in (structured, general):
@@ -274,7 +277,7 @@ def test_a_general_run_claims_optimality_only_where_its_bound_meets():
     met = missed = 0
     for seed in range(30):
         tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
-        result = solve(instance_of(tiny), options_of(tiny, space="general"))
+        result = solve(general_of(tiny), options_of(tiny))
         check_result(result)
         if result.objective is None:
             continue

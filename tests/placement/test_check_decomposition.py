@@ -368,7 +368,7 @@ def test_results_keep_decomposition_and_overlap():
     case = decomposed(StageConfig((2, 2, 2), overlap=True))
     result = result_of(*case)
     assert check_result(result)
-    assert result.solution is not None
-    result.solution["stages"][0]["config"]["overlap"] = False
+    assert result.solution_json is not None
+    result.solution_json["stages"][0]["config"]["overlap"] = False
     with pytest.raises(CheckError, match="is claimed"):
         check_result(result)

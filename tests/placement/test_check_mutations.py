@@ -10,7 +10,8 @@ import pytest
 from plan_cases import random_case, result_of, roomy, tiny_plan
 
 from nestopt.core.errors import CheckError
-from nestopt.core.result import Limit, Reason, Termination
+from nestopt.core.io import sha256_of
+from nestopt.core.result import Limit, Reason, Result, Termination
 from nestopt.placement.judge.check import (
     check_plan,
     check_result,
@@ -142,7 +143,7 @@ def test_failed_device():
         ({"chunks": 2}, "2 chunks a stage; 1f1b has 1"),
         ({"chunks": 0}, "0 chunks"),
         ({"schedule": "gpipe", "chunks": 2}, "gpipe has 1"),
-        ({"schedule": "interleaved", "chunks": 3}, "2 operators of kind 'block'"),
+        ({"schedule": "interleaved", "chunks": 3}, "stage 0 has 2 operators; 3 chunks"),
     ],
 )
 def test_batch_and_schedule(changes, message):
@@ -275,7 +276,9 @@ def test_a_valid_result_passes():
     feasible = Termination(Reason.FEASIBLE, Limit.TIME)
     check_result(result_of(*case, termination=feasible, bound=-np.inf))
     check_result(result_of(*case, termination=feasible, bound=100.0))
-    check_result(result_of(*case, objective=24.2, bound=24.2, settings={"objective": "bottleneck"}))
+    found = result_of(*case, kind="bottleneck")
+    assert found.objective == pytest.approx(24.2, rel=1e-12)
+    check_result(found)
 
 
 @pytest.mark.parametrize(
@@ -289,8 +292,7 @@ def test_a_valid_result_passes():
         ({"objective": None}, "no objective"),
         ({"solution": None}, "no solution"),
         ({"objective": np.inf}, "inf s is claimed"),
-        ({"settings": {"objective": "latency"}}, "objective 'latency'"),
-        ({"settings": {"objective": "bottleneck"}}, "bottleneck is 24.2 s"),
+        ({"kind": "bottleneck"}, "bottleneck is 24.2 s"),
         ({"termination": Termination(Reason.INFEASIBLE)}, "infeasible but has a solution"),
         ({"instance": {"name": "x", "sha256": "0"}}, "does not hold its instance"),
     ],
@@ -303,7 +305,7 @@ def test_results(changes, message):
 
 
 def test_a_gap_that_was_asked_for_is_no_fault():
-    settings = {"objective": "iteration-time", "rel_gap": 0.01}
+    settings = {"rel_gap": 0.01}
     check_result(result_of(*tiny_plan(), bound=125.0, settings=settings))
 
 
@@ -320,7 +322,7 @@ def test_solution_of_another_form():
         (tiny_plan()[2].to_json() | {"microbatch": "one"}, "solution: microbatch"),
     ):
         with pytest.raises(CheckError, match=message):
-            check_result(result_of(*tiny_plan(), solution=solution))
+            check_result(result_of(*tiny_plan(), solution_json=solution))
 
 
 def test_no_solution():
@@ -369,27 +371,67 @@ def test_layouts():
     assert layout([[0], [3]], [[2], [4]], failed=[1]) == "outer"
 
 
-def test_claims_of_a_space():
+def test_a_plan_outside_the_space_is_refused():
     workload, cluster, plan = tiny_plan()
-    structured = {"space": "structured"}
-    lines = check_result(result_of(workload, cluster, plan, settings=structured))
-    assert "the plan lies in the structured space (layout inner)" in lines
+    lines = check_result(result_of(workload, cluster, plan, space="full"))
+    assert "the plan lies in the space 'full' (structured) (layout inner)" in lines
     mutant = with_stage(plan, 0, devices=np.array([[1], [0]]))
     check_result(result_of(workload, cluster, mutant))
-    with pytest.raises(CheckError, match="outside the structured space"):
-        check_result(result_of(workload, cluster, mutant, settings=structured))
+    with pytest.raises(CheckError, match=r"'full' \(structured\): structure: the stages are no"):
+        check_result(result_of(workload, cluster, mutant, space="full"))
+
+
+@pytest.mark.parametrize(
+    ("space", "field"),
+    [
+        ("replicas=1", "replicas: 2; the space offers 1"),
+        ("microbatch=2,4", "microbatch: 1; the space offers 2, 4"),
+        ("schedule=gpipe,interleaved", "schedules: 1f1b; the space offers gpipe, interleaved"),
+        ("tensor=2", "tensor: stage 0 has 1; the space offers 2"),
+        ("context=2", "context: stage 0 has 1"),
+        ("expert=2,4", "expert: stage 0 has 1"),
+        ("zero=1", "zero: stage 0 has 0"),
+        ("recompute=full", "recompute: stage 0 has none; the space offers full"),
+        ("layout=outer", "layouts: inner; the space offers outer"),
+    ],
+)
+def test_each_field_of_a_space_is_held(space, field):
+    case = tiny_plan()
+    check_result(result_of(*case, space="full"))
+    with pytest.raises(CheckError, match=f"outside the space .*{field}"):
+        check_result(result_of(*case, space=space))
 
 
 def test_claim_of_uniformity():
     workload, cluster, plan = tiny_plan()
-    uniform = {"uniform": "true"}
-    assert "all stages have one configuration" in check_result(
-        result_of(workload, cluster, plan, settings=uniform)
-    )
+    check_result(result_of(workload, cluster, plan, space="uniform=true"))
     mutant = with_stage(plan, 1, config=StageConfig(zero=1))
-    check_result(result_of(workload, cluster, mutant, settings={"uniform": "false"}))
-    with pytest.raises(CheckError, match="2 configurations: t1 z0, t1 z1"):
-        check_result(result_of(workload, cluster, mutant, settings=uniform))
+    check_result(result_of(workload, cluster, mutant, space="uniform=false"))
+    with pytest.raises(CheckError, match=r"2 configurations \(t1 z0, t1 z1\)"):
+        check_result(result_of(workload, cluster, mutant, space="uniform=true"))
+
+
+def test_a_result_of_schema_1_means_what_it_meant():
+    """Its instance states no space; its settings do, beside ``default-1``."""
+    workload, cluster, plan = tiny_plan()
+
+    def old(plan: Plan, **settings: str) -> Result:
+        result = result_of(workload, cluster, plan, settings=settings)
+        data = {
+            key: result.instance["data"][key] for key in ("problem", "name", "workload", "cluster")
+        }
+        data["schema"] = "nestopt.instance/1"
+        result.instance |= {"data": data, "sha256": sha256_of(data)}
+        return result
+
+    lines = check_result(old(plan, space="structured"))
+    assert "the plan lies in the space 'default-1' (structured) (layout inner)" in lines
+    pipelined = replace(plan, schedule="gpipe")
+    check_result(old(pipelined, schedule="gpipe"))
+    with pytest.raises(CheckError, match="outside the space 'default-1'"):
+        check_result(old(pipelined))
+    with pytest.raises(CheckError, match="tensor: stage 0 has 1; the space offers 2"):
+        check_result(old(plan, tensor="2"))
 
 
 # --- size ---------------------------------------------------------------------------------------

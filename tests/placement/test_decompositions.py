@@ -21,7 +21,7 @@ from nestopt.placement.dp.solve import solve
 from nestopt.placement.judge.check import check_result
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.model.workload import Operator, Workload
 
@@ -145,11 +145,14 @@ def test_labels_and_widths(config, label):
     assert not Plan.from_json(data).stages[0].config.overlap
 
 
+MENU = PlanSpace.named("default-1")
+
+
 def test_spaces():
     workload = expand("w", GPT, 8)
 
     def tensors(**options: str) -> list[tuple[int, ...]]:
-        grids = SpaceSettings.parse(options).grids(workload, 8)
+        grids = PlanSpace.parse(options, MENU).grids(workload, 8)
         assert len(grids) == len(set(grids))
         return [g[:3] for g in grids]
 
@@ -165,10 +168,10 @@ def test_spaces():
         ({"overlap": "1"}, (True,)),
         ({"decomposition": "4d", "overlap": "0"}, (False,)),
     ):
-        assert SpaceSettings.parse(options).overlap == overlap
+        assert PlanSpace.parse(options).overlap == overlap
     for wrong in ({"decomposition": "2d"}, {"overlap": "2"}, {"decomposition": "megatron,4d"}):
         with pytest.raises(InputError):
-            SpaceSettings.parse(wrong)
+            PlanSpace.parse(wrong)
 
 
 def test_a_real_model_gains_from_decompositions():
@@ -176,24 +179,28 @@ def test_a_real_model_gains_from_decompositions():
         named("workload", "gpt3-1.7b,batch=32,layers=4"), named("cluster", "h100-spineleaf-16")
     )
     results = [
-        solve(instance, SolveOptions(set={"decomposition": scheme, "replicas": "1"}))
+        solve(
+            instance.over(PlanSpace.parse({"decomposition": scheme, "replicas": "1"}, MENU)),
+            SolveOptions(),
+        )
         for scheme in ("megatron", "4d")
     ]
     for result in results:
         check_result(result)
     one, every = (result.objective for result in results)
     assert every < one
-    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution["stages"]}
+    tensors = {tuple(s["config"]["tensor"]) for s in results[1].solution_json["stages"]}
     assert any(x * z > 1 for x, _, z in tensors)
 
 
 def test_the_manual_recipe_stays_one_dimensional():
     instance = PlacementInstance(
-        named("workload", "gpt3-1.7b,batch=32,layers=4"), named("cluster", "tree:4x2")
+        named("workload", "gpt3-1.7b,batch=32,layers=4"),
+        named("cluster", "tree:4x2"),
+        PlanSpace.parse({"decomposition": "4d", "tensor": "4", "replicas": "1"}, MENU),
     )
-    options = SolveOptions(set={"decomposition": "4d", "tensor": "4", "replicas": "1"})
-    for result in (solve_megatron(instance, options), solve_grid(instance, options)):
+    for result in (solve_megatron(instance, SolveOptions()), solve_grid(instance, SolveOptions())):
         check_result(result)
-        configs = [stage["config"] for stage in result.solution["stages"]]
+        configs = [stage["config"] for stage in result.solution_json["stages"]]
         recipe = result.method == "megatron"
         assert all(c["tensor"] == [1, 4, 1] and not c["overlap"] for c in configs) == recipe

@@ -13,7 +13,6 @@ from truth import check_outcome, general_optimum, search, structured_optimum
 
 from nestopt.core.options import SolveOptions
 from nestopt.placement.bounds.general import bounds
-from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.pricing.evaluate import evaluate
 
 CLOSE = 1 + 1e-9
@@ -66,8 +65,8 @@ def bounds_hold(seed: int, **size: int) -> bool:
     truth, found = general_optimum(tiny), search(tiny)
     assert found.general_bound <= truth * CLOSE, f"seed {seed}"
     assert truth <= found.objective * CLOSE, f"seed {seed}"
-    options = SolveOptions(objective=tiny.objective, set=tiny.options)
-    for row in bounds(PlacementInstance(tiny.workload, tiny.cluster), options):
+    options = SolveOptions()
+    for row in bounds(tiny.instance, options):
         assert row["value"] <= truth * CLOSE, f"seed {seed}: {row['name']}"
     return math.isfinite(truth)
 

@@ -13,7 +13,6 @@ from truth import check_outcome, general_optimum, search, structured_optimum
 
 from nestopt.core.options import SolveOptions
 from nestopt.placement.bounds.general import bounds
-from nestopt.placement.model.instance import PlacementInstance
 
 
 def with_table(seed: int, *, even: bool = False, **size: int) -> TinyInstance:
@@ -79,8 +78,8 @@ def bounds_hold(seed: int, **size: int) -> tuple[float, float]:
     found = search(tiny)
     assert found.general_bound <= truth * (1 + 1e-9), f"seed {seed}"
     assert truth <= found.objective * (1 + 1e-9), f"seed {seed}"
-    instance = PlacementInstance(tiny.workload, tiny.cluster)
-    options = SolveOptions(objective=tiny.objective, set=tiny.options)
+    instance = tiny.instance
+    options = SolveOptions()
     for row in bounds(instance, options):
         assert row["value"] <= truth * (1 + 1e-9), f"seed {seed}: {row['name']}"
     return found.general_bound, truth

@@ -296,8 +296,8 @@ def a_copy_of_a_device(tiny: TinyInstance, rng: np.random.Generator) -> TinyInst
 
 
 def through_json(tiny: TinyInstance, rng: np.random.Generator) -> TinyInstance:
-    data = PlacementInstance(tiny.workload, tiny.cluster).to_json()
-    read = PlacementInstance.from_json(data)
+    read = PlacementInstance.from_json(tiny.instance.to_json())
+    assert read == tiny.instance
     return replace(tiny, workload=read.workload, cluster=read.cluster)
 
 

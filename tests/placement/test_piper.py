@@ -79,7 +79,7 @@ def test_one_shape_for_all_stages_costs_more_than_degrees_per_stage() -> None:
     result = solve_dp(problem, SolveOptions(set={"uniform": "true"}))
     check(result)
     assert f"{result.objective:.9g}" == "0.0207920672"
-    assert len({(s["data"], s["tensor"]) for s in result.solution["stages"]}) == 1
+    assert len({(s["data"], s["tensor"]) for s in result.solution_json["stages"]}) == 1
 
 
 def random_problem(rng: np.random.Generator) -> PiperProblem:
@@ -191,7 +191,7 @@ def test_random_problems_are_neither_all_feasible_nor_all_one_stage() -> None:
     results = [
         solve_dp(random_problem(np.random.default_rng(seed)), SolveOptions()) for seed in range(200)
     ]
-    plans = [r.solution["stages"] for r in results if r.solution]
+    plans = [r.solution_json["stages"] for r in results if r.solution_json]
     assert 20 < len(results) - len(plans) < 150
     assert sum(len(stages) > 1 for stages in plans) > 15
     assert sum(any(s["tensor"] > 1 for s in stages) for stages in plans) > 15

@@ -56,7 +56,7 @@ def test_instance_round_trip(seed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "nestopt.instance/2"}, "i.json: schema: 'nestopt.instance/2'; expected"),
+        ({"schema": "nestopt.instance/3"}, "i.json: schema: 'nestopt.instance/3'; expected"),
         ({"problem": "collective"}, "i.json: problem: 'collective'; expected 'placement'"),
         ({"workload": None}, "i.json"),
         ({"cluster": {}}, "i.json: schema"),
@@ -78,7 +78,7 @@ def test_missing_parts():
         del data[key]
         with pytest.raises(InputError, match=f"{key}: is missing"):
             PROBLEM.from_json(data)
-    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/1'"):
+    with pytest.raises(InputError, match=r"expected 'nestopt\.instance/2'"):
         PROBLEM.from_json([])
 
 
@@ -150,7 +150,7 @@ def max_load_result() -> Result:
         objective=3.0,
         bound=3.0,
         seconds=0.1,
-        solution={"schema": "nestopt.maxload-split/1", "stages": rows},
+        solution_json={"schema": "nestopt.maxload-split/1", "stages": rows},
         settings={"model": "max-load", "objective": "bottleneck", "space": "structured"},
     )
 
@@ -158,7 +158,7 @@ def max_load_result() -> Result:
 def test_max_load_results():
     result = max_load_result()
     assert "each of the 3 operators lies in one of 2 stages" in PROBLEM.check(result)
-    result.solution["stages"][1]["load"] = 2.0
+    result.solution_json["stages"][1]["load"] = 2.0
     with pytest.raises(CheckError, match="stage 1 has the load"):
         PROBLEM.check(result)
     text = described(max_load_result())
@@ -186,7 +186,7 @@ def test_check_simulate_plot(tmp_path):
     result.instance = {"name": "bare"}
     with pytest.raises(CheckError, match="does not hold its instance"):
         PROBLEM.simulate(result)
-    result.solution = None
+    result.solution_json = None
     with pytest.raises(NestoptError, match="no plan to simulate"):
         PROBLEM.simulate(result)
 
@@ -219,7 +219,7 @@ def test_description_of_an_optimal_plan():
     text = described(result_of(*tiny_plan()))
     for part in (
         "case, by dp in 1.5 s",
-        "OPTIMAL over the general space",
+        "OPTIMAL over space '4d' (general)",
         # 3 * 8 samples * 4 * 500 FLOPs over 125.3 s of four devices of 1000 FLOP/s
         "iteration  125.3 s, MFU 9.6 %",
         "gap to bound 0 %",
@@ -241,7 +241,7 @@ def test_description_of_a_plan_with_failures_and_a_gap():
     cluster = roomy(cluster).fail([3])
     ended = Termination(Reason.FEASIBLE, Limit.TIME)
     text = described(result_of(workload, cluster, plan, termination=ended, bound=10.0))
-    assert "FEASIBLE, not proved optimal (time limit)" in text
+    assert "FEASIBLE over space '4d' (general), not proved optimal (time limit)" in text
     assert "2 used, 1 idle, 1 failed" in text
     assert "bound 10 s, gap to bound" in text
     unbounded = result_of(workload, cluster, plan, termination=ended, bound=-np.inf)
@@ -255,11 +255,11 @@ def test_description_without_a_plan():
         infeasible_because=("layer 3 needs 91.2 GB, device 17 (h100) has 80.0 GB",),
     )  # fmt: skip
     text = described(infeasible)
-    assert "INFEASIBLE: proved that no plan exists, because" in text
+    assert "INFEASIBLE over space '4d' (general): proved that no plan exists" in text
     assert "  layer 3 needs 91.2 GB, device 17 (h100) has 80.0 GB" in text
     ended = Termination(Reason.NO_SOLUTION, Limit.TIME)
     text = described(result_of(*tiny_plan(), **empty, termination=ended, bound=7.0))
-    assert "NO PLAN FOUND (time limit)" in text
+    assert "NO PLAN FOUND over space '4d' (general) (time limit)" in text
     assert "bound 7 s" in text
 
 

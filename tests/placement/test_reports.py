@@ -27,7 +27,8 @@ from nestopt.placement.judge.simulate import simulate
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.space import PlanSpace
+from nestopt.placement.model.space_text import SPACE_SETTINGS
 from nestopt.placement.model.workload import Operator, Workload
 from nestopt.placement.pricing.evaluate import evaluate
 
@@ -54,15 +55,18 @@ def layers(count: int, batch: int, **fields: object) -> Workload:
 
 
 def solve(workload: Workload, cluster: Cluster, method: str = "dp", **options: str) -> Result:
-    chosen = SolveOptions(set=options)
-    result: Result = get_method("placement", method)(PlacementInstance(workload, cluster), chosen)
+    space = {key: options.pop(key) for key in SPACE_SETTINGS if key in options}
+    instance = PlacementInstance(
+        workload, cluster, PlanSpace.parse(space, PlanSpace.named("default-1"))
+    )
+    result: Result = get_method("placement", method)(instance, SolveOptions(set=options))
     check_result(result)
     return result
 
 
 def plan_of(result: Result) -> Plan:
-    assert result.solution is not None
-    return Plan.from_json(result.solution)
+    assert result.solution_json is not None
+    return Plan.from_json(result.solution_json)
 
 
 # --- layers -------------------------------------------------------------------------------------
@@ -277,8 +281,8 @@ def test_a_dimension_smaller_than_its_axis_is_not_offered():
     """autoparallel #22: a dimension of 2 on a mesh axis of 4."""
     narrow = layers(2, 2, tensor_divides=(2,), context_divides=2)
     for degree in ("tensor", "context"):
-        settings = SpaceSettings.parse({"tensor": "1", degree: "1,2,4"})
-        assert max(g.width for g in settings.grids(narrow, 8)) == 2
+        space = PlanSpace.parse({"tensor": "1", "context": "1", degree: "1,2,4"})
+        assert max(g.width for g in space.grids(narrow, 8)) == 2
     plan = plan_of(solve(narrow, flat(8), tensor="1,2,4,8"))
     assert max(stage.config.t for stage in plan.stages) <= 2
     alone = solve(narrow, flat(8), tensor="4,8")
@@ -293,8 +297,7 @@ def test_a_dimension_smaller_than_its_axis_is_not_offered():
 @pytest.mark.parametrize("method", ["dp", "megatron", "grid", "mcmc", "random"])
 def test_the_global_batch_is_fixed(batch, method):
     """Calculon #2: the batch silently changed from 16 to 15; more replicas than samples."""
-    settings = SpaceSettings()
-    pairs = settings.batches(layers(4, batch), 32)
+    pairs = PlanSpace().batches(layers(4, batch), 32)
     assert pairs and all(batch % (d * b) == 0 for d, b in pairs)
     options = {"iterations": "100"} if method in ("mcmc", "random") else {}
     result = solve(layers(4, batch), flat(12), method, **options)
@@ -369,10 +372,8 @@ def test_never_worse_than_a_baseline(method):
         tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
         if not tiny.workload.is_chain:
             continue
-        options = tiny.options | ({"iterations": "100"} if method in ("mcmc", "random") else {})
-        instance = PlacementInstance(tiny.workload, tiny.cluster)
-        chosen = SolveOptions(objective=tiny.objective, set=options)
-        other = get_method("placement", method)(instance, chosen)
+        options = {"iterations": "100"} if method in ("mcmc", "random") else {}
+        other = get_method("placement", method)(tiny.instance, SolveOptions(set=options))
         if other.objective is not None:
             compared += 1
             assert search(tiny).objective <= other.objective * (1 + 1e-9), f"seed {seed}"

@@ -34,20 +34,20 @@ def _judge(tiny: TinyInstance) -> Callable[[Plan], float]:
 
 def structured_optimum(tiny: TinyInstance) -> float:
     """The least objective over all plans of the structured space; inf if none fits."""
-    plans = structured_plans(tiny.workload, tiny.cluster, tiny.settings)
+    plans = structured_plans(tiny.workload, tiny.cluster, tiny.space)
     return best_plan(plans, _judge(tiny))[0]
 
 
 def general_optimum(tiny: TinyInstance) -> float:
     """The least objective over all plans of the general space; inf if none fits."""
-    plans = general_plans(tiny.workload, tiny.cluster, tiny.settings)
+    plans = general_plans(tiny.workload, tiny.cluster, tiny.space)
     return best_plan(plans, _judge(tiny))[0]
 
 
 def search(tiny: TinyInstance, **options: object) -> Outcome:
     """What the dynamic program finds."""
-    chosen = SolveOptions(objective=tiny.objective, **options)  # type: ignore[arg-type]
-    return search_structured(tiny.workload, tiny.cluster, tiny.settings, chosen)
+    chosen = SolveOptions(**options)  # type: ignore[arg-type]
+    return search_structured(tiny.instance, chosen)
 
 
 def check_outcome(tiny: TinyInstance, found: Outcome, truth: float) -> None:
@@ -64,3 +64,4 @@ def check_outcome(tiny: TinyInstance, found: Outcome, truth: float) -> None:
     assert found.general_bound <= found.bound <= found.objective
     check_plan(tiny.workload, tiny.cluster, found.plan, found.objective, tiny.objective)
     assert structured_layout(tiny.cluster, found.plan) is not None
+    assert tiny.space.admits(found.plan, tiny.cluster) is None

@@ -120,7 +120,8 @@ def test_parameters_and_names(tmp_path: Path) -> None:
 def test_placement_and_settings(tmp_path: Path) -> None:
     plan = plan_study(_write(tmp_path, PLACEMENT))
     assert len(plan.cells) == 4
-    assert plan.cells[0].definition["settings"] == {"tensor": "1,2"}
+    assert plan.cells[0].definition["settings"] == {}
+    assert plan.cells[0].definition["plans"] == "full tensor=1,2"
     assert plan.cells[-1].parameters["workload"] == "random-chain:4,seed={seed}"
     assert plan.cells[-1].definition["instance"]["names"]["workload"] == "random-chain:4,seed=1"
     assert plan.cells[-1].parameters["devices"] == 3

@@ -165,7 +165,8 @@ def _ends(part: Part, name: str) -> list[tuple[int, int | None]]:
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
         return [(roots[chunk % 2], None) for chunk in range(part.num_chunks)]
-    return [(chunk // part.chunks_per_npu, None) for chunk in range(part.num_chunks)]
+    n = len(part.npus)
+    return [(chunk // part.chunks_per_npu % n, None) for chunk in range(part.num_chunks)]
 
 
 def _group(
@@ -273,8 +274,8 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
     bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
-    if unicast and result.solution is not None:
-        result.solution["unicast"] = True
+    if unicast and result.solution_json is not None:
+        result.solution_json["unicast"] = True
     return result
 
 

@@ -36,13 +36,14 @@ def reverse_instance(instance: CollectiveInstance) -> CollectiveInstance:
     one that starts at T - t' and arrives at T - t, so both have the same optimum.
     """
     parts = tuple(
-        Part(_DUAL[p.pattern], p.npus, p.chunk_size, p.chunks_per_npu, p.root)
+        Part(_DUAL[p.pattern], p.npus, p.chunk_size, p.chunks_per_npu, p.root, p.chunks)
         for p in instance.collective.parts
     )
     return CollectiveInstance(
         instance.topology.reversed(),
         Collective(f"{instance.collective.name} reversed", parts),
         instance.latency,
+        instance.sums,
     )
 
 
@@ -62,7 +63,7 @@ def crossing(part: Part, inside: NDArray[np.bool_]) -> int:
     if part.pattern == "reduce-scatter":
         return k * there
     if part.pattern == "all-reduce":
-        return k * n
+        return part.num_chunks
     if part.pattern == "all-to-all":
         return k * here * there
     if part.pattern == "broadcast":

@@ -139,7 +139,7 @@ def _needs(part: Part) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     count = {
         "all-gather": k * (n - 1),
         "all-to-all": k * (n - 1),
-        "all-reduce": k * n,
+        "all-reduce": part.num_chunks,
         "reduce-scatter": k,
         "broadcast": k,
         "scatter": k,
@@ -149,14 +149,14 @@ def _needs(part: Part) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 def _arrivals(net: Network, part: Part, v: int) -> list[tuple[int, int]]:
     """Thresholds d and how many chunks cannot have entered v before d."""
-    k, n = part.chunks_per_npu, len(part.npus)
+    k = part.chunks_per_npu
     far = net.distances_to(np.array([v], np.int32), net.transfer(part.chunk_size))
     if part.pattern in ("broadcast", "scatter"):
         return [(int(far[part.root]), k)]
     others = np.sort(far[part.npus[part.npus != v]])[::-1]
     if part.pattern in ("reduce", "reduce-scatter", "all-reduce"):
         # the last message of every sum brings the farthest contribution
-        return [(int(others[0]), k * n if part.pattern == "all-reduce" else k)]
+        return [(int(others[0]), part.num_chunks if part.pattern == "all-reduce" else k)]
     last = np.flatnonzero(np.diff(others, append=-1))
     return [(int(others[i]), k * (int(i) + 1)) for i in last]
 

@@ -111,6 +111,6 @@ def _counted(part: Part, far: NDArray[np.int64]) -> list[tuple[NDArray[np.int64]
     order = np.argsort(-far, kind="stable")
     if part.pattern == "all-reduce":
         # one contribution to every sum
-        return [(order[:1], k * len(part.npus))]
+        return [(order[:1], part.num_chunks)]
     last = np.flatnonzero(np.diff(far[order], append=-1))
     return [(order[: i + 1], k * (int(i) + 1)) for i in last]

@@ -22,8 +22,10 @@ _SECONDS_A_LINK = 5e-8
 def distance_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] | None:
     """The farthest pair that must exchange a chunk.
 
-    In an All-Reduce the sum is formed at one node r that reduces, so that everything gets to r
-    first and from there to all; the bound is the least over r of the two eccentricities' sum.
+    In an All-Reduce whose sums only move, the sum is formed at one node r that reduces, so that
+    everything gets to r first and from there to all; the bound is the least over r of the two
+    eccentricities' sum. Where sums are copied it may be formed at many nodes at once, and only the
+    farthest pair counts.
     """
     budget = budget or Budget()
     best: dict[str, Any] | None = None
@@ -65,7 +67,7 @@ def _farthest(net: Network, part: Part, budget: Budget) -> dict[str, Any]:
 def _through_root(net: Network, part: Part, budget: Budget) -> dict[str, Any] | None:
     """The least over nodes r of the time to gather at r and to spread from r."""
     topology = net.topology
-    if part.pattern != "all-reduce":
+    if part.pattern != "all-reduce" or net.instance.sums != "moved":
         return None
     if 2 * topology.num_nodes * topology.num_links > _ALL_SOURCES:
         return None

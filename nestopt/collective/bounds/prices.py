@@ -102,7 +102,9 @@ def _least_time(
 
 def _part_cost(net: Network, part: Part, length: NDArray[np.int64]) -> int | None:
     """Least cost of a part under link lengths; None if unreachable or beyond int64."""
-    k, topology = part.chunks_per_npu, net.topology
+    topology = net.topology
+    # of an All-Reduce `_unit_cost` prices one chunk, of the others one an NPU (or pair)
+    k = part.num_chunks if part.pattern == "all-reduce" else part.chunks_per_npu
     unit = max(1, int(np.gcd.reduce(length)))
     if int(length.max(initial=0)) // unit * topology.num_nodes * len(part.npus) >= FAR:
         return None
@@ -135,7 +137,7 @@ def _unit_cost(net: Network, part: Part, length: NDArray[np.int64]) -> int | Non
         return (n - 1) * int(leave.sum())
     if part.pattern == "all-reduce":
         both = enter + leave
-        return n * int(both.sum() - both.max())
+        return int(both.sum() - both.max())
     root = part.npus == part.root
     return int((enter if part.pattern == "broadcast" else leave)[~root].sum())
 

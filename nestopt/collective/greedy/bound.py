@@ -116,7 +116,7 @@ def _needs(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return {
         "all-gather": (one * (n - 1) * k, one * k),
         "reduce-scatter": (one * k, one * (n - 1) * k),
-        "all-reduce": (one * n * k, one * n * k),
+        "all-reduce": (one * part.num_chunks, one * part.num_chunks),
         "broadcast": (others * k, root * k),
         "reduce": (root * k, others * k),
         "scatter": (others * k, root * (n - 1) * k),

@@ -28,6 +28,7 @@ from nestopt.collective.greedy.rounds import match_in_rounds
 from nestopt.collective.greedy.steps import equal_step, match_steps
 from nestopt.collective.greedy.translate import find_translation, match_translated
 from nestopt.collective.greedy.trees import pack
+from nestopt.collective.model.collective import Part
 from nestopt.collective.model.of_result import in_columns
 from nestopt.collective.model.schedule import REDUCE, Schedule
 
@@ -95,10 +96,28 @@ def _only(instance: CollectiveInstance, indices: Sequence[int]) -> CollectiveIns
 
 def _with_patterns(instance: CollectiveInstance, patterns: dict[str, str]) -> CollectiveInstance:
     parts = tuple(
-        replace(part, pattern=patterns.get(part.pattern, part.pattern))
+        piece
         for part in instance.collective.parts
+        for piece in _as_pattern(part, patterns.get(part.pattern, part.pattern))
     )
     return replace(instance, collective=replace(instance.collective, parts=parts))
+
+
+def _as_pattern(part: Part, pattern: str) -> list[Part]:
+    """A part with another pattern, its chunks in their order.
+
+    Chunks of an All-Reduce that are no multiple of its NPUs are dealt out to roots, in runs.
+    """
+    if part.chunks is None:
+        return [replace(part, pattern=pattern)]
+    rooted = {"reduce-scatter": "reduce", "all-gather": "broadcast"}[pattern]
+    n = len(part.npus)
+    first = [-(-r * part.chunks // n) for r in range(n + 1)]
+    return [
+        Part(rooted, part.npus, part.chunk_size, count, int(part.npus[r]))
+        for r in range(n)
+        if (count := first[r + 1] - first[r])
+    ]
 
 
 def _of_kind(
@@ -304,6 +323,8 @@ def _renumbered(
         schedule.start_ps,
         schedule.makespan_ps,
         schedule.phase,
+        schedule.content,
+        schedule.sets,
     )
 
 

@@ -129,7 +129,7 @@ def schedule_result(
         seconds=time.perf_counter() - begin,
         seed=options.seed,
         threads=options.threads,
-        solution=solution,
+        solution_json=solution,
         witness=bound["witness"] | {"name": bound["name"]} if bound else None,
         stats=synthesis.stats,
     )

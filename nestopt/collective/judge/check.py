@@ -2,8 +2,9 @@
 
 Replays the sends in the order of their starts and their arrivals in the order of theirs, and holds
 the schedule to the model: a link carries one chunk at a time; a send's source holds the chunk when
-the send starts; a partial sum is moved, never copied, so that every contribution counts once; every
-postcondition holds at the end; the makespan is the last arrival.
+the send starts; every contribution to a sum counts once; every postcondition holds at the end; the
+makespan is the last arrival. Where partial sums only move, contributions are counted; where they
+are copied, their sets are followed (`nestopt.collective.judge.check_sets`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from nestopt.collective.model.schedule import COPY, REDUCE
+from nestopt.collective.judge.check_sets import check_sets, shared_chunks
+from nestopt.collective.model.schedule import COPY, REDUCE, SHARE
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ def check_schedule(
     size_of = size_class.reshape(-1).astype(np.int32)
     arrival = schedule.start_ps + transfer[size_of[schedule.chunk], schedule.link]
     copies, sums, totals = _initial_state(instance)
+    shared = shared_chunks(instance, schedule)
     code, send = _replay(
         schedule.chunk,
         schedule.link,
@@ -89,6 +92,7 @@ def check_schedule(
         copies,
         sums,
         totals,
+        shared,
         allow_redundant,
     )
     if code != OK:
@@ -99,13 +103,18 @@ def check_schedule(
             f"the last chunk arrives at {last} ps, the makespan is given as "
             f"{schedule.makespan_ps} ps"
         )
+    if shared.any():
+        check_sets(instance, schedule, arrival, allow_redundant=allow_redundant)
+        copies[:, shared] = 1
     delivered = _check_postcondition(instance, copies, sums, totals)
     lines = [
         f"{schedule.num_sends} sends on {topology.num_links} links: no two share a link",
         "every send's chunk is at its source when the send starts",
     ]
     if collective.has_reduction:
-        lines.append("every contribution is counted exactly once")
+        copied = int((schedule.phase == SHARE).sum())
+        how = f", by the sets of {copied} copied partial sums" if copied else ""
+        lines.append(f"every contribution is counted exactly once{how}")
     lines.append(f"all {delivered} postconditions hold")
     lines.append(f"the makespan is the last arrival, {last} ps")
     return lines
@@ -119,10 +128,10 @@ def _check_columns(instance: CollectiveInstance, schedule: Schedule) -> None:
         if bad.any():
             send = int(np.argmax(bad))
             raise CheckError(f"send {send}: no {name} {values[send]}; there are {limit}")
-    bad = (schedule.phase != COPY) & (schedule.phase != REDUCE)
+    bad = (schedule.phase != COPY) & (schedule.phase != REDUCE) & (schedule.phase != SHARE)
     if bad.any():
         send = int(np.argmax(bad))
-        raise CheckError(f"send {send}: phase {schedule.phase[send]}; expected 0 or 1")
+        raise CheckError(f"send {send}: phase {schedule.phase[send]}; expected 0, 1 or 2")
     back = schedule.start_ps[1:] < schedule.start_ps[:-1]
     if back.any():
         raise CheckError(f"send {int(np.argmax(back)) + 1} starts before the one that precedes it")
@@ -206,9 +215,12 @@ def _replay(
     copies: Any,
     sums: Any,
     totals: Any,
+    shared: Any,
     allow_redundant: bool,
 ) -> tuple[int, int]:
     """Replay the sends; the first violation as (code, send), (OK, -1) without one.
+
+    Of chunks in `shared` only the links are looked at here.
 
     A switch that does not reduce keeps its partial sums apart, in a queue by (switch, chunk):
     `queue_head` and `queue_tail` hold sends, `queue_next` links them, `payload` is what they carry.
@@ -231,6 +243,8 @@ def _replay(
             k = by_arrival[landed]
             landed += 1
             v, c = dst[link[k]], chunk[k]
+            if shared[c]:
+                continue
             if phase[k] == COPY:
                 if copies[v, c] > 0 and multicast[v] and not allow_redundant:
                     return REDUNDANT, k
@@ -253,6 +267,8 @@ def _replay(
         if now < free[e]:
             return OVERLAP, i
         free[e] = now + occupancy[size_of[c], e]
+        if shared[c]:
+            continue
         if phase[i] == REDUCE:
             if not reduction[c]:
                 return NOT_A_SUM, i

@@ -40,7 +40,7 @@ def check_result(result: Result, *, directory: Path | None = None) -> list[str]:
         if found != result.instance["sha256"]:
             raise CheckError(f"instance: sha256 is {found}, not {result.instance['sha256']}")
     lines = []
-    if result.solution is not None:
+    if result.solution_json is not None:
         lines += _check_solution(instance, result, directory)
     elif result.objective is not None:
         raise CheckError(f"objective {result.objective} without a schedule")
@@ -54,7 +54,7 @@ def check_result(result: Result, *, directory: Path | None = None) -> list[str]:
 def _check_solution(
     instance: CollectiveInstance, result: Result, directory: Path | None
 ) -> list[str]:
-    assert result.solution is not None
+    assert result.solution_json is not None
     try:
         schedule = schedule_of(result, directory)
     except InputError as error:
@@ -62,7 +62,7 @@ def _check_solution(
     if isinstance(schedule, StepSchedule):
         lines = check_steps(instance, schedule, threads=min(os.cpu_count() or 1, 8))
     else:
-        unicast = bool(result.solution.get("unicast", False))
+        unicast = bool(result.solution_json.get("unicast", False))
         lines = check_schedule(instance, schedule, allow_redundant=unicast)
     if result.objective != schedule.makespan_ps:
         raise CheckError(

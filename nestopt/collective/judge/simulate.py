@@ -1,8 +1,9 @@
 """Independent event simulation of a schedule.
 
 Of the schedule only the order of the sends on each link is taken, and what each send needs: its
-chunk at its source or, where partial sums are moved, as many of them as it moved in the schedule.
-When things happen follows from the links alone.
+chunk at its source; where partial sums are moved, as many of them as it moved in the schedule;
+where they are copied, the arrivals of which the sum consists. When things happen follows from the
+links alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.collective.judge.check_sets import Ingredients, check_sets, shared_chunks
 from nestopt.collective.model.schedule import REDUCE
 from nestopt.core.errors import CheckError
 
@@ -47,7 +49,15 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
     places, compact = np.unique(np.concatenate([source, target]), return_inverse=True)
     source, target = compact.reshape(-1)[:sends], compact.reshape(-1)[sends:]
     kind = schedule.phase == REDUCE
-    need = _needs(instance, schedule, source, target, kind, schedule.start_ps + transfer)
+    arrival = schedule.start_ps + transfer
+    need = _needs(instance, schedule, source, target, kind, arrival)
+    shared = shared_chunks(instance, schedule)[schedule.chunk]
+    parts = Ingredients(np.zeros(sends + 1, dtype=np.int64), np.empty(0, dtype=np.int64))
+    if shared.any():
+        # what a copied sum waits for is said by its set, not by a number of arrivals
+        parts = check_sets(instance, schedule, arrival, allow_redundant=True)
+        need = (np.where(shared, 0, need[0]), np.where(shared, 0, need[1]))
+    next_ptr, nexts = _followers(parts)
     by_link = np.lexsort((np.arange(sends), schedule.link))
     ptr = np.zeros(topology.num_links + 1, dtype=np.int64)
     np.cumsum(np.bincount(schedule.link, minlength=topology.num_links), out=ptr[1:])
@@ -62,6 +72,9 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
         target,
         kind.astype(np.int64),
         *need,
+        np.diff(parts.ptr),
+        next_ptr,
+        nexts,
         occupancy,
         transfer,
         len(places),
@@ -120,6 +133,15 @@ def _needs(
     return copies, np.where(kind | copied_sum, partial, 0)
 
 
+def _followers(parts: Ingredients) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which sends each send is in: ``nexts[ptr[i]:ptr[i + 1]]``."""
+    sends = len(parts.ptr) - 1
+    owner = np.repeat(np.arange(sends), np.diff(parts.ptr))
+    ptr = np.zeros(sends + 1, dtype=np.int64)
+    np.cumsum(np.bincount(parts.sends, minlength=sends), out=ptr[1:])
+    return ptr, owner[np.argsort(parts.sends, kind="stable")]
+
+
 def _count_before(
     place: NDArray[np.int64],
     time: NDArray[np.int64],
@@ -162,6 +184,9 @@ def _play(
     kind: Any,
     copies: Any,
     partial: Any,
+    waits: Any,
+    next_ptr: Any,
+    nexts: Any,
     occupancy: Any,
     transfer: Any,
     places: int,
@@ -181,6 +206,8 @@ def _play(
         if which >= 0:
             makespan = max(makespan, now)
             came[kind[which], target[which]] += 1
+            for at in range(next_ptr[which], next_ptr[which + 1]):
+                waits[nexts[at]] -= 1
             low, high = out_ptr[to_node[which]], out_ptr[to_node[which] + 1]
         else:
             low, high = np.int64(0), np.int64(1)
@@ -189,7 +216,7 @@ def _play(
             if head[e] == ptr[e + 1] or free[e] > now:
                 continue
             i = by_link[head[e]]
-            if came[0, source[i]] < copies[i] or came[1, source[i]] < partial[i]:
+            if came[0, source[i]] < copies[i] or came[1, source[i]] < partial[i] or waits[i] > 0:
                 continue
             head[e] += 1
             started += 1

@@ -76,6 +76,7 @@ def _distance(instance: CollectiveInstance, witness: dict[str, Any]) -> int:
     length = instance.transfer_ps(part.chunk_size)
     if "root" in witness:
         require(part.pattern == "all-reduce", "a distance through a root outside an All-Reduce")
+        require(instance.sums == "moved", "a distance through a root, but sums may be copied")
         nodes = range(instance.topology.num_nodes)
         into = [0] * len(nodes)
         out = [0] * len(nodes)

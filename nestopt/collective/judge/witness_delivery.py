@@ -46,7 +46,7 @@ def verify_delivery(instance: CollectiveInstance, witness: dict[str, Any]) -> in
     each = part.chunks_per_npu * len(sources)
     if part.pattern == "all-reduce":
         # every sum contains the contribution of one source, and every NPU needs every sum
-        each = part.chunks_per_npu * len(members)
+        each = part.num_chunks
         require(len(sources) == 1, "an All-Reduce counts one contribution")
     else:
         require(part.pattern in spreads, f"{part.pattern} does not deliver chunks to all")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,6 +58,9 @@ class Part:
     chunks_per_npu : int
     root : int or None
         A node of the group; of the rooted patterns only.
+    chunks : int or None
+        All-Reduce only: the number of chunks of the whole buffer, where it is no multiple of n (1
+        sends the buffer as one message). None: n*k. A multiple n*k is kept as k.
     """
 
     pattern: str
@@ -64,6 +68,7 @@ class Part:
     chunk_size: int
     chunks_per_npu: int = 1
     root: int | None = None
+    chunks: int | None = None
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
@@ -85,6 +90,8 @@ class Part:
             if isinstance(value, bool) or int(value) != value or value < 1:
                 raise InputError(f"{value!r} is not a positive whole number", field=name)
             object.__setattr__(self, name, int(value))
+        if self.chunks is not None:
+            self._count_chunks(self.chunks)
         if self.pattern in ROOTED:
             root = int(group[0]) if self.root is None else int(self.root)
             if root not in group:
@@ -92,6 +99,34 @@ class Part:
             object.__setattr__(self, "root", root)
         elif self.root is not None:
             raise InputError(f"{self.pattern} has no root (got {self.root})", field="root")
+
+    def _count_chunks(self, chunks: int) -> None:
+        if self.pattern != "all-reduce":
+            raise InputError(f"{self.pattern} has no number of chunks of its own", field="chunks")
+        if isinstance(chunks, bool) or int(chunks) != chunks or chunks < 1:
+            raise InputError(f"{chunks!r} is not a positive whole number", field="chunks")
+        if self.chunks_per_npu != 1:
+            raise InputError("chunks and chunks_per_npu exclude each other", field="chunks")
+        each, beyond = divmod(int(chunks), len(self.npus))
+        object.__setattr__(self, "chunks", int(chunks) if beyond else None)
+        object.__setattr__(self, "chunks_per_npu", 1 if beyond else each)
+
+    def _key(self) -> tuple[Any, ...]:
+        counts = self.chunk_size, self.chunks_per_npu, self.chunks
+        return self.pattern, self.npus.tobytes(), *counts, self.root
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Part) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        root = "" if self.root is None else f", root {self.root}"
+        return (
+            f"<{self.pattern}: {len(self.npus)} NPUs{root}, {self.num_chunks} chunks of "
+            f"{self.chunk_size} bytes>"
+        )
 
     @property
     def reduction(self) -> bool:
@@ -102,6 +137,8 @@ class Part:
     def num_chunks(self) -> int:
         """Number of chunks."""
         n = len(self.npus)
+        if self.chunks is not None:
+            return self.chunks
         if self.pattern in ("broadcast", "reduce"):
             n = 1
         elif self.pattern in ("scatter", "gather"):
@@ -138,7 +175,7 @@ class Part:
         return np.repeat(self.npus, self.chunks_per_npu)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Collective:
     """One collective or several at once; the chunks of the parts are numbered one after another.
 
@@ -162,14 +199,25 @@ class Collective:
         pattern: str,
         npus: Iterable[int] | int,
         *,
-        chunk_size: int = 10**6,
+        chunk_size: int | str = 10**6,
         chunks_per_npu: int = 1,
         root: int | None = None,
+        chunks: int | None = None,
         name: str | None = None,
     ) -> Collective:
-        """A pattern over a group; an integer `npus` is the group 0, ..., npus - 1."""
+        """A pattern over a group; an integer `npus` is the group 0, ..., npus - 1.
+
+        `chunk_size` is whole bytes, or text with a unit ("16 MiB").
+        """
+        if isinstance(chunk_size, str):
+            size = parse_bytes(chunk_size, "chunk_size")
+            if size != int(size) or size < 1:
+                raise InputError(
+                    f"{chunk_size!r}; expected a positive whole number of bytes", field="chunk_size"
+                )
+            chunk_size = int(size)
         group: Any = np.arange(npus) if isinstance(npus, int) else np.asarray(list(npus))
-        part = Part(pattern, group, chunk_size, chunks_per_npu, root)
+        part = Part(pattern, group, chunk_size, chunks_per_npu, root, chunks)
         return cls(name or pattern, (part,))
 
     @classmethod
@@ -266,6 +314,8 @@ class Collective:
             row["chunks_per_npu"] = part.chunks_per_npu
             if part.root is not None:
                 row["root"] = part.root
+            if part.chunks is not None:
+                row["chunks"] = part.chunks
             parts.append(row)
         return {"schema": SCHEMA, "name": self.name, "parts": parts}
 

@@ -89,6 +89,7 @@ class _Part(_Strict):
     chunk_size: Quantity
     chunks_per_npu: int = 1
     root: int | None = None
+    chunks: int | None = None
 
 
 class _Collective(_Strict):
@@ -271,7 +272,7 @@ def collective_from_json(data: Any, *, file: str | None = None) -> Collective:
         chunk_size = _whole(exact, file, f"{field}.chunk_size", "bytes")
 
         def build(row: _Part = row, group: Any = group, chunk_size: int = chunk_size) -> Part:
-            return Part(row.pattern, group, chunk_size, row.chunks_per_npu, row.root)
+            return Part(row.pattern, group, chunk_size, row.chunks_per_npu, row.root, row.chunks)
 
         parts.append(_at(file, field, build))
     name = model.name or "+".join(part.pattern for part in parts)

@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LATENCY_MODELS", "SCHEMA", "CollectiveInstance"]
+__all__ = ["LATENCY_MODELS", "SCHEMA", "SUM_MODELS", "CollectiveInstance"]
 
 
 SCHEMA = "nestopt.instance/1"
 LATENCY_MODELS = ("blocking", "pipelined")
+SUM_MODELS = ("copied", "moved")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CollectiveInstance:
-    """What a method for collectives solves.
+    """What a method for collectives solves; equal by value.
 
     Attributes
     ----------
@@ -33,17 +34,24 @@ class CollectiveInstance:
         ``"blocking"``: a send occupies its link for latency + serialization and arrives then;
         ``"pipelined"``: it occupies the link for the serialization only and arrives one latency
         later.
+    sums : str
+        ``"copied"``: a node may send a partial sum and keep it, as the libraries do (one-shot and
+        recursive doubling need it); ``"moved"``: a partial sum that is sent is gone. It matters to
+        All-Reduce only: where a sum has one destination, a copy of a part of it gains nothing.
     """
 
     topology: Topology
     collective: Collective
     latency: str = "blocking"
+    sums: str = "copied"
 
     def __post_init__(self) -> None:
         if self.latency not in LATENCY_MODELS:
             raise InputError(
                 f"{self.latency!r}; expected 'blocking' or 'pipelined'", field="latency"
             )
+        if self.sums not in SUM_MODELS:
+            raise InputError(f"{self.sums!r}; expected 'copied' or 'moved'", field="sums")
         for index, part in enumerate(self.collective.parts):
             last = int(part.npus[-1])
             if last >= self.topology.num_nodes:
@@ -58,8 +66,19 @@ class CollectiveInstance:
 
     @property
     def name(self) -> str:
-        """The collective's and the topology's names."""
-        return f"{self.collective.name} on {self.topology.name}"
+        """The collective's and the topology's names; of an All-Reduce, what its sums may do."""
+        both = f"{self.collective.name} on {self.topology.name}"
+        return f"{both}, sums {self.sums}" if self.sums_matter else both
+
+    @property
+    def sums_matter(self) -> bool:
+        """Whether the two models of sums differ: whether any part is an All-Reduce."""
+        return any(p.pattern == "all-reduce" for p in self.collective.parts)
+
+    @property
+    def copies_sums(self) -> bool:
+        """Whether partial sums may be copied, and it matters."""
+        return self.sums == "copied" and self.sums_matter
 
     def occupancy_ps(self, size_bytes: int) -> NDArray[np.int64]:
         """How long a chunk occupies each link, int64[E], picoseconds."""
@@ -71,8 +90,11 @@ class CollectiveInstance:
         return self.topology.duration_ps(size_bytes) + self.topology.alpha_ps
 
     def to_json(self) -> dict[str, Any]:
-        """The whole instance as versioned JSON."""
-        return {
+        """The whole instance as versioned JSON.
+
+        ``sums`` is written where sums may be copied; without it they move, as in older files.
+        """
+        data = {
             "schema": SCHEMA,
             "problem": "collective",
             "name": self.name,
@@ -80,6 +102,7 @@ class CollectiveInstance:
             "collective": self.collective.to_json(),
             "latency": self.latency,
         }
+        return data | {"sums": "copied"} if self.copies_sums else data
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, file: str | None = None) -> CollectiveInstance:
@@ -100,15 +123,16 @@ class CollectiveInstance:
         for key in ("topology", "collective"):
             if key not in data:
                 raise InputError("is missing", file=file, field=key)
-        known = {"schema", "problem", "name", "topology", "collective", "latency"}
+        known = {"schema", "problem", "name", "topology", "collective", "latency", "sums"}
         extra = sorted(set(data) - known)
         if extra:
             raise InputError(
-                "is unknown; expected name, topology, collective, latency",
+                "is unknown; expected name, topology, collective, latency, sums",
                 file=file,
                 field=extra[0],
             )
         topology = Topology.from_json(data["topology"], file=file)
         collective = Collective.from_json(data["collective"], file=file)
         with naming(file):
-            return cls(topology, collective, data.get("latency", "blocking"))
+            latency, sums = data.get("latency", "blocking"), data.get("sums", "moved")
+            return cls(topology, collective, latency, sums)

@@ -40,9 +40,9 @@ def schedule_of(result: Result, directory: Path | None) -> AnySchedule:
     """
     from nestopt.collective.model.store import load_solution
 
-    if result.solution is None:
+    if result.solution_json is None:
         raise NestoptError("the result has no schedule")
-    return load_solution(result.solution, directory=directory)
+    return load_solution(result.solution_json, directory=directory)
 
 
 def in_columns(instance: CollectiveInstance, schedule: AnySchedule) -> Schedule:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nestopt.collective.model.schedule import SCHEMA, Schedule
 from nestopt.collective.model.steps import StepSchedule
-from nestopt.core.errors import InputError
+from nestopt.core.errors import InputError, naming
 from nestopt.core.io import read_json, write_json
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ STORE_SCHEMA = "nestopt.schedule-store/1"
 INLINE_SENDS = 2_000_000
 AnySchedule: TypeAlias = Schedule | StepSchedule
 _SENDS = {"chunk": "i", "link": "i", "start_ps": "i", "phase": "u"}
+_SHARES = {"content": "i", "set_ptr": "i", "set_ranks": "i"}
 _STEPS = {"order": "iu", "mask": "u", "initial": "i", "received": "i"}
 
 
@@ -69,6 +70,13 @@ def write_store(path: str | Path, schedule: AnySchedule) -> dict[str, Any]:
             meta["kind"] = "sends"
             for name in _SENDS:
                 np.save(work / f"{name}.npy", getattr(schedule, name))
+            if schedule.content is not None:
+                meta["sets"] = len(schedule.sets)
+                ends = np.cumsum([0, *(len(ranks) for ranks in schedule.sets)])
+                ranks = [np.empty(0, np.int32), *schedule.sets]
+                np.save(work / "content.npy", schedule.content)
+                np.save(work / "set_ptr.npy", ends.astype(np.int64))
+                np.save(work / "set_ranks.npy", np.concatenate(ranks))
         write_json(work / "meta.json", meta)
         os.chmod(work, 0o755)
         if target.exists():
@@ -120,7 +128,8 @@ def open_store(path: str | Path) -> AnySchedule:
         if isinstance(meta.get(name), bool) or not isinstance(meta.get(name), int):
             raise InputError(f"{meta.get(name)!r} is no whole number", file=where, field=name)
     arrays = {}
-    for name, kinds in (_STEPS if kind == "steps" else _SENDS).items():
+    wanted = _STEPS if kind == "steps" else _SENDS | (_SHARES if "sets" in meta else {})
+    for name, kinds in wanted.items():
         file = place / f"{name}.npy"
         try:
             array = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -130,9 +139,15 @@ def open_store(path: str | Path) -> AnySchedule:
             raise InputError(f"holds {array.dtype}; expected integers", file=str(file))
         arrays[name] = array
     if kind == "sends":
+        sets: tuple[NDArray[Any], ...] = ()
+        if "sets" in meta:
+            sets = _sets(arrays.pop("set_ptr"), arrays.pop("set_ranks"), place)
         lengths = {name: array.shape for name, array in arrays.items()}
         if set(lengths.values()) != {(meta["num_sends"],)}:
             raise InputError(f"columns of shapes {lengths}", file=str(place))
+        if sets:
+            with naming(str(place)):
+                return Schedule.of(makespan_ps=meta["makespan_ps"], sets=sets, **arrays)
         return Schedule(makespan_ps=meta["makespan_ps"], **arrays)
     nodes = len(arrays["order"])
     expected = {"mask": (meta["steps"], nodes), "initial": (nodes,), "received": (nodes,)}
@@ -152,6 +167,14 @@ def open_store(path: str | Path) -> AnySchedule:
             message = f"{meta[name]}, but its arrays say {getattr(steps, name)}"
             raise InputError(message, file=where, field=name)
     return steps
+
+
+def _sets(ptr: NDArray[Any], ranks: NDArray[Any], place: Path) -> tuple[NDArray[Any], ...]:
+    """The sets of contributions of a store."""
+    grows = ptr.ndim == 1 and len(ptr) > 0 and ptr[0] == 0 and bool((np.diff(ptr) >= 0).all())
+    if not grows or ranks.ndim != 1 or ptr[-1] != len(ranks):
+        raise InputError("does not divide set_ranks.npy into sets", file=str(place / "set_ptr.npy"))
+    return tuple(np.asarray(ranks[a:b]) for a, b in zip(ptr[:-1].tolist(), ptr[1:].tolist()))
 
 
 def load_solution(solution: dict[str, Any], *, directory: Path | None = None) -> AnySchedule:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError
+from nestopt.core.units import parse_bandwidth, parse_time_ps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +137,7 @@ class Topology:
         cls,
         name: str,
         num_nodes: int,
-        links: Iterable[tuple[int, int, int, int]],
+        links: Iterable[tuple[int, int, int | str, int | str]],
         *,
         switches: Sequence[int] = (),
         multicast: Sequence[int] = (),
@@ -144,12 +145,14 @@ class Topology:
         bidirectional: bool = False,
         node_names: Sequence[str] = (),
     ) -> Topology:
-        """A topology from rows (src, dst, alpha_ps, bandwidth).
+        """A topology from rows (src, dst, latency, bandwidth).
 
+        A latency is whole picoseconds, or text with a unit ("0.7 us"); a bandwidth whole bytes/s,
+        or text with a unit ("25 GB/s").
         `switches`, `multicast` and `reduces` list nodes; with `bidirectional` every row is two
         links, its reverse right behind it.
         """
-        rows = [tuple(row) for row in links]
+        rows = [_link_row(index, row) for index, row in enumerate(links)]
         if bidirectional:
             rows = [each for a, b, *rest in rows for each in ((a, b, *rest), (b, a, *rest))]
         table = list(zip(*rows)) if rows else [()] * 4
@@ -173,6 +176,72 @@ class Topology:
             multicast=flags(multicast, "multicast"),
             reduces=flags(reduces, "reduces"),
             node_names=tuple(node_names),
+        )
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        bandwidth: str | float | None = None,
+        latency: str | float | None = None,
+        name: str | None = None,
+    ) -> Topology:
+        """A topology from a networkx graph.
+
+        Every node is an NPU unless its attribute ``switch`` is true; nodes keep their names. An
+        edge of an undirected graph is a link each way.
+
+        Parameters
+        ----------
+        graph : networkx.Graph, DiGraph, MultiGraph or MultiDiGraph
+            Edge attributes: ``bandwidth`` (text with a unit, or whole bytes/s), ``latency`` (text
+            with a unit, or seconds) or ``alpha_ps`` (picoseconds), ``count`` (parallel links).
+        bandwidth, latency : str or number, optional
+            Of the edges that state none; a latency is 0 by default.
+        name : str, optional
+            The graph's name by default.
+
+        Raises
+        ------
+        InputError
+            Naming the edge, its attribute, the value and what was expected.
+        """
+        from nestopt.collective.model.graphs import from_networkx
+
+        return from_networkx(graph, bandwidth=bandwidth, latency=latency, name=name)
+
+    def to_networkx(self) -> Any:
+        """The topology as a `networkx.MultiDiGraph`; `from_networkx` reads it back.
+
+        Nodes have ``switch`` (a switch also ``multicast`` and ``reduce``), links their number as
+        key, ``bandwidth`` (bytes/s) and ``alpha_ps`` (picoseconds).
+        """
+        from nestopt.collective.model.graphs import to_networkx
+
+        return to_networkx(self)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.num_nodes, self.node_names, self.num_links
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return self._key() == other._key() and all(
+            np.array_equal(getattr(self, column), getattr(other, column))
+            for column in (
+                "is_switch", "src", "dst", "alpha_ps", "bandwidth", "multicast", "reduces",
+            )
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        switches = int(self.is_switch.sum())
+        return (
+            f"<Topology {self.name}: {self.num_nodes - switches} NPUs, {switches} switches, "
+            f"{self.num_links} links>"
         )
 
     @property
@@ -287,6 +356,20 @@ class Topology:
         from nestopt.collective.model.files import topology_from_json
 
         return topology_from_json(data, file=file)
+
+
+def _link_row(index: int, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of `Topology.from_links` with texts read."""
+    if len(row) != 4:
+        raise InputError(
+            f"{row!r}; expected (src, dst, latency, bandwidth)", field=f"links[{index}]"
+        )
+    source, target, alpha, rate = row
+    if isinstance(alpha, str):
+        alpha = parse_time_ps(alpha, f"links[{index}].alpha")
+    if isinstance(rate, str):
+        rate = parse_bandwidth(rate, f"links[{index}].bandwidth")
+    return source, target, alpha, rate
 
 
 def grouped(

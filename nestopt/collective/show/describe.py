@@ -52,6 +52,9 @@ def _rows(instance: CollectiveInstance, result: Result) -> list[tuple[str, str]]
         ("network", f"{nodes}, {topology.num_links} links, {instance.latency} latency"),
         ("collective", chunks),
     ]
+    if instance.sums_matter:
+        copied = instance.sums == "copied"
+        rows.append(("space", "partial sums may be copied" if copied else "partial sums move only"))
     if result.objective is None:
         return [*rows, ("ended", result.termination.reason.value)]
     makespan = float(result.objective) * PICOSECOND
@@ -67,10 +70,10 @@ def _rows(instance: CollectiveInstance, result: Result) -> list[tuple[str, str]]
     volume = sum(part.chunk_size * part.num_chunks for part in collective.parts)
     if makespan > 0 and len(collective.parts) == 1:
         rows.append(("rate", f"{format_rate(volume / makespan)} (all chunks over the makespan)"))
-    if result.solution is not None:
-        rows.append(("sends", f"{result.solution.get('num_sends', '?')}"))
-        if result.solution.get("encoding") == "store":
-            rows.append(("stored in", str(result.solution["store"])))
+    if result.solution_json is not None:
+        rows.append(("sends", f"{result.solution_json.get('num_sends', '?')}"))
+        if result.solution_json.get("encoding") == "store":
+            rows.append(("stored in", str(result.solution_json["store"])))
     ended = result.termination
     limit = "" if ended.limit.value == "none" else f", limit: {ended.limit.value}"
     return [*rows, ("ended", ended.reason.value + limit)]
@@ -80,7 +83,7 @@ def _first_sends(instance: CollectiveInstance, result: Result) -> Any:
     """A table of the first sends of a schedule that lies in the result itself."""
     from rich.table import Table
 
-    solution = result.solution
+    solution = result.solution_json
     if solution is None or solution.get("encoding") != "plain":
         return None
     sends, topology = solution["sends"], instance.topology

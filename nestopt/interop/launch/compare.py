@@ -96,7 +96,7 @@ def compare(
     today = price_plan(plan_of(job, cluster), workload, cluster)
     best = best_plan(workload, cluster, time_limit=time_limit, threads=threads)
     one = best_plan(workload, cluster, uniform=True, time_limit=time_limit, threads=threads)
-    if one.solution is None:
+    if one.solution_json is None:
         return Comparison(job, today, best, None, ("no plan with one configuration was found",))
     uniform = price_plan(_plan(one), workload, cluster)
     return Comparison(job, today, best, uniform, _changes(job, uniform.plan, cluster))
@@ -118,17 +118,19 @@ def best_plan(
     from nestopt.core.options import SolveOptions
     from nestopt.core.registry import get_method
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
-    settings = {"uniform": "true", "layout": "inner"} if uniform else {}
-    options = SolveOptions(time_limit=time_limit, threads=threads, set=settings)
-    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
+    space = PlanSpace.parse("default-1 uniform=true layout=inner" if uniform else "default-1")
+    options = SolveOptions(time_limit=time_limit, threads=threads)
+    instance = PlacementInstance(workload, cluster, space)
+    result: Result = get_method("placement", "dp")(instance, options)
     return result
 
 
 def _plan(result: Result) -> Plan:
     from nestopt.placement.model.plan import Plan
 
-    return Plan.from_json(result.solution)
+    return Plan.from_json(result.solution_json)
 
 
 def _changes(job: Launched, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
@@ -172,7 +174,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
     "torchtitan": {"zero": "0,2,3", "sequence": "1"},
     "jax-mesh": {},
 }
-"""Settings of the dynamic program that leave what a framework can launch."""
+"""Of the plan space, what a framework can launch."""
 
 _EVEN = ("deepspeed", "nanotron")
 """Frameworks that cut a pipeline evenly."""
@@ -200,11 +202,14 @@ def nearest(
     from nestopt.core.registry import get_method
     from nestopt.interop.launch.even import best_even_plan
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
 
     if framework in _EVEN:
         found = best_even_plan(workload, cluster, model, time_limit=time_limit)
         return None if found is None else found[0]
     settings = {"layout": "inner", "uniform": "true", **_SETTINGS[framework]}
-    options = SolveOptions(time_limit=time_limit, threads=threads, set=settings)
-    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
-    return None if result.solution is None else _plan(result)
+    space = PlanSpace.parse(settings, PlanSpace.named("default-1"))
+    options = SolveOptions(time_limit=time_limit, threads=threads)
+    instance = PlacementInstance(workload, cluster, space)
+    result: Result = get_method("placement", "dp")(instance, options)
+    return None if result.solution_json is None else _plan(result)

@@ -11,6 +11,7 @@ import numpy as np
 from nestopt.core.integers import divisors
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.model.cluster import Cluster, Level
+from nestopt.placement.model.words import ALL
 from nestopt.placement.pricing.cost import config_of, grid_of
 from nestopt.placement.pricing.evaluate import evaluate
 
@@ -59,7 +60,7 @@ def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
         for flat in flat_clusters(instance.cluster):
             left = options.time_limit - judge.seconds
             quiet = replace(options, time_limit=left, progress=None)
-            found = search_structured(instance.workload, flat, judge.settings, quiet)
+            found = search_structured(replace(instance, cluster=flat), quiet)
             judge.limit = found.limit or judge.limit
             if found.plan is not None:
                 yield found.plan
@@ -86,12 +87,12 @@ def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Resul
     )
 
     def plans() -> Iterator[Plan]:
-        batches = judge.settings.batches(instance.workload, len(instance.cluster.alive))
+        batches = judge.space.batches(instance.workload, len(instance.cluster.alive))
         for d in sorted({d for d, _ in batches}):
             left = options.time_limit - judge.seconds
             quiet = replace(options, time_limit=left, progress=None)
-            space = replace(judge.settings, replicas=(d,))
-            found = search_structured(instance.workload, boundless, space, quiet)
+            space = replace(judge.space, replicas=(d,))
+            found = search_structured(replace(instance, cluster=boundless, space=space), quiet)
             judge.limit = found.limit or judge.limit
             if found.plan is not None and found.objective < judge.best:
                 yield from _repaired(judge, found.plan)
@@ -104,12 +105,12 @@ def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Resul
 def _repaired(judge: Judge, plan: Plan) -> Iterator[Plan]:
     """The plan with modes that fit, at the largest micro-batch that allows it; at most one."""
     share = judge.workload.global_batch // plan.replicas
-    offered = judge.settings.microbatch
+    offered = judge.space.microbatch
     parts = [grid_of(stage.config).sample_parts for stage in plan.stages]
     for b in reversed(divisors(share)):
         if b > plan.microbatch or any(b % part for part in parts):
             continue
-        if offered is not None and b not in offered:
+        if offered is not ALL and b not in offered:
             continue
         moved: Plan | None = replace(plan, microbatch=b)
         # A plan that needs more moves than it has operators is given up.
@@ -131,18 +132,18 @@ def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
     (Plan or None, int)
         None, and the stage that lacks most, if some stage fits in no mode.
     """
-    settings = judge.settings
+    space = judge.space
     priced = evaluate(judge.workload, judge.cluster, plan, judge.costs)
     over = np.flatnonzero(priced.need > priced.room).tolist()
     if not over:
         return plan, -1
-    choices = [range(len(plan.stages))] if settings.uniform else [[q] for q in over]
+    choices = [range(len(plan.stages))] if space.uniform else [[q] for q in over]
     for together in choices:
         q = together[0]
         best, value = None, math.inf
         config = plan.stages[q].config
         for mode in judge.costs.modes(
-            grid_of(config), settings.zero, settings.recompute, settings.sequence
+            grid_of(config), space.zero, space.recompute, space.sequence, hides=space.hides
         ):
             stages = list(plan.stages)
             for index in together:
@@ -152,8 +153,8 @@ def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
             changed = replace(plan, stages=tuple(stages))
             found = evaluate(judge.workload, judge.cluster, changed, judge.costs)
             fits = all(found.need[index] <= found.room[index] for index in together)
-            if fits and found.objective(judge.options.objective) < value:
-                best, value = changed, found.objective(judge.options.objective)
+            if fits and found.objective(judge.instance.objective) < value:
+                best, value = changed, found.objective(judge.instance.objective)
         if best is None:
             lacking = priced.need - priced.room
             return None, int(np.argmax(lacking))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
-from nestopt.placement.model.space import SpaceSettings
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -38,7 +37,8 @@ class Judge:
         self.instance, self.options, self.method = instance, options, method
         self.workload, self.cluster = instance.workload, instance.cluster
         self.costs = StageCosts(self.workload)
-        self.settings = SpaceSettings.parse(options.set)
+        self.space = instance.space
+        self.pipelines = instance.space.pipelines(instance.workload)
         self.best = math.inf
         self.plan: Plan | None = None
         self.limit = "iterations"
@@ -56,7 +56,7 @@ class Judge:
         if not self._suits(plan):
             return math.inf
         found = evaluate(self.workload, self.cluster, plan, self.costs)
-        value = found.objective(self.options.objective) if found.fits else math.inf
+        value = found.objective(self.instance.objective) if found.fits else math.inf
         if value < self.best:
             self.best, self.plan = value, plan
             if self.options.progress is not None:
@@ -97,7 +97,7 @@ class Judge:
         if self.plan is not None:
             plan, _ = reported(self.workload, self.cluster, self.plan, self.costs)
             solution, objective = plan.to_json(), self.best
-        bound = compute_bound(self.workload, self.cluster, self.options.objective)
+        bound = compute_bound(self.workload, self.cluster, self.instance.objective)
         return Result(
             problem="placement",
             instance=instance_record(self.instance),
@@ -107,12 +107,8 @@ class Judge:
             bound=bound["value"],
             seconds=self.seconds,
             seed=self.options.seed,
-            solution=solution,
+            solution_json=solution,
             witness={"name": bound["name"], **bound["witness"]},
             stats={"priced": self.priced},
-            settings={
-                "objective": self.options.objective,
-                "space": "structured",
-                **{k: v for k, v in self.options.set.items() if k not in ("batch", "model")},
-            },
+            settings=dict(self.options.set),
         )

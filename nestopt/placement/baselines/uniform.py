@@ -9,6 +9,7 @@ import numpy as np
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
 from nestopt.placement.model.plan import Plan, Stage
+from nestopt.placement.model.words import Layout
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES, Grid, Mode, config_of
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
@@ -37,7 +38,7 @@ def uniform_plan(
     replicas: int,
     microbatch: int,
     layout: str,
-    settings: SpaceSettings,
+    schedule: PipelineSchedule,
 ) -> Plan:
     """One configuration for all stages, without gaps."""
     alive = cluster.alive
@@ -50,7 +51,7 @@ def uniform_plan(
         stride = w if layout == "inner" else stages * w
         places = first + np.arange(replicas)[:, None] * stride + np.arange(w)
         rows.append(Stage(tuple(range(begin[q], ends[q])), config, alive[places]))
-    return Plan(tuple(rows), replicas, microbatch, settings.schedule, settings.chunks)
+    return Plan(tuple(rows), replicas, microbatch, schedule.name, schedule.chunks)
 
 
 def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Floats:
@@ -84,19 +85,32 @@ def _uniform(
     *,
     full: bool,
 ) -> Iterator[Plan]:
-    """Uniform plans, those of least compute first, until none can beat the best any more.
+    """Uniform plans of every schedule, until none can beat the best any more.
 
     `full` leaves out degrees that leave devices idle where more stages could use them.
     """
     _chain_only(judge.workload)
+    for schedule in judge.pipelines:
+        yield from _uniform_of(judge, grids, modes, layouts, schedule, full=full)
+
+
+def _uniform_of(
+    judge: Judge,
+    grids: Sequence[Grid],
+    modes: Callable[[Grid], Sequence[Mode]],
+    layouts: Sequence[str],
+    schedule: PipelineSchedule,
+    *,
+    full: bool,
+) -> Iterator[Plan]:
     alive = len(judge.cluster.alive)
-    objective, schedule = judge.options.objective, judge.settings.pipeline
-    begins = _units(judge)
+    objective = judge.instance.objective
+    begins = _units(judge, schedule.chunks)
     splits: dict[tuple[bytes, int], list[int]] = {}
     for grid in grids:
         if not judge.costs.allowed(grid).all():
             continue
-        for d, b in judge.settings.batches(judge.workload, alive // grid.width):
+        for d, b in judge.space.batches(judge.workload, alive // grid.width):
             if b % grid.sample_parts:
                 continue
             most = min(len(begins), alive // (d * grid.width))
@@ -125,38 +139,42 @@ def _uniform(
                         continue
                     split = tuple(ends)
                     if split not in fitting:
-                        fitting[split] = _may_fit(judge, split, grid, offered, d, b)
+                        fitting[split] = _may_fit(judge, split, schedule, grid, offered, d, b)
                     if not fitting[split][index]:
                         continue
                     for layout in layouts if d > 1 else layouts[:1]:
-                        yield uniform_plan(
-                            judge.cluster, ends, grid, mode, d, b, layout, judge.settings
-                        )
+                        yield uniform_plan(judge.cluster, ends, grid, mode, d, b, layout, schedule)
 
 
 def _may_fit(
-    judge: Judge, ends: Sequence[int], grid: Grid, modes: Sequence[Mode], d: int, b: int
+    judge: Judge,
+    ends: Sequence[int],
+    schedule: PipelineSchedule,
+    grid: Grid,
+    modes: Sequence[Mode],
+    d: int,
+    b: int,
 ) -> list[bool]:
     """Which modes fit the largest device in every stage of a split."""
     blocks = judge.costs.blocks(
         [range(begin, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
     )
     memory = judge.costs.memory(blocks, grid, modes, b, d)
-    s, stages = judge.settings, len(ends)
+    stages = len(ends)
     m = judge.workload.global_batch // (d * b)
-    held = [s.pipeline.in_flight(m, stages - q, stages) for q in range(stages)]
+    held = [schedule.in_flight(m, stages - q, stages) for q in range(stages)]
     need = memory.fixed + np.array(held)[:, None] * memory.stored
     room = max(judge.cluster.types[i].usable for i in judge.cluster.type_of)
     return (need <= room).all(axis=0).tolist()
 
 
-def _units(judge: Judge) -> list[int]:
+def _units(judge: Judge, chunks: int) -> list[int]:
     """First operators of what a split keeps together: as many of a repeated kind as chunks."""
     kinds = judge.costs.kind_of.tolist()
     begins = [0]
     for index, kind in enumerate(kinds):
         begin = begins[-1]
-        if kind != kinds[begin] or index - begin == judge.settings.chunks:
+        if kind != kinds[begin] or index - begin == chunks:
             begins.append(index)
     return begins
 
@@ -177,11 +195,11 @@ def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result
     judge = Judge(instance, options, "megatron")
     node = int(np.bincount(instance.cluster.group_of[0][instance.cluster.alive]).max(initial=1))
     alive = len(instance.cluster.alive)
-    s = judge.settings
-    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == g.c == 1]
+    s = judge.space
+    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == 1]
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
         recipe = [
             m
             for m in offered
@@ -189,17 +207,17 @@ def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result
         ]
         return recipe or offered
 
-    layouts = ["inner"] if "inner" in s.layouts else s.layouts
+    layouts = [Layout.INNER] if Layout.INNER in s.layouts else s.layouts
     return judge.run(_uniform(judge, grids, modes, layouts, full=True))
 
 
 def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
     """The best uniform plan of an exhaustive grid of degrees."""
     judge = Judge(instance, options, "grid")
-    s = judge.settings
+    s = judge.space
     grids = s.grids(instance.workload, len(instance.cluster.alive))
 
     def modes(grid: Grid) -> Sequence[Mode]:
-        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        return judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
 
     return judge.run(_uniform(judge, grids, modes, s.layouts, full=False))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.schedules import PipelineSchedule
 
 __all__ = ["solve_mcmc", "solve_random"]
 
@@ -27,16 +28,16 @@ class _Walk:
     def __init__(self, judge: Judge, rng: np.random.Generator) -> None:
         self.judge, self.rng = judge, rng
         self.alive = len(judge.cluster.alive)
-        self.batches = judge.settings.batches(judge.workload, self.alive)
-        self.grids = judge.settings.grids(judge.workload, self.alive)
+        self.batches = judge.space.batches(judge.workload, self.alive)
+        self.grids = judge.space.grids(judge.workload, self.alive)
 
     def modes(self, grid: Grid) -> Sequence[Mode]:
-        s = self.judge.settings
-        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap)
+        s = self.judge.space
+        return self.judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
 
     def random_plan(self) -> _Sketch | None:
         rng = self.rng
-        if not self.batches:
+        if not self.batches or not self.judge.pipelines:
             return None
         d, b = self.batches[int(rng.integers(len(self.batches)))]
         operators = self.judge.workload.num_operators
@@ -49,11 +50,16 @@ class _Walk:
         cuts = np.sort(rng.choice(operators - 1, size=stages - 1, replace=False) + 1)
         modes = self.modes(grid)
         mode = modes[int(rng.integers(len(modes)))]
-        layouts = self.judge.settings.layouts
+        layouts = self.judge.space.layouts
         return _Sketch(
             d, b, layouts[int(rng.integers(len(layouts)))], [*map(int, cuts), operators],
-            [(grid, mode)] * stages,
+            [(grid, mode)] * stages, self.schedule(),
         )  # fmt: skip
+
+    def schedule(self) -> PipelineSchedule:
+        """A schedule and its chunks, at random where there is a choice."""
+        offered = self.judge.pipelines
+        return offered[int(self.rng.integers(len(offered)))] if len(offered) > 1 else offered[0]
 
     def neighbour(self, sketch: _Sketch) -> _Sketch | None:
         rng = self.rng
@@ -71,12 +77,12 @@ class _Walk:
             grid = self.grids[int(rng.integers(len(self.grids)))]
             modes = self.modes(grid)
             chosen = (grid, modes[int(rng.integers(len(modes)))])
-            whole = bool(rng.integers(2)) or self.judge.settings.uniform
+            whole = bool(rng.integers(2)) or self.judge.space.uniform
             configs = [chosen] * stages if whole else [*configs[:q], chosen, *configs[q + 1 :]]
         elif move == 2:
             modes = self.modes(configs[q][0])
             mode = modes[int(rng.integers(len(modes)))]
-            if bool(rng.integers(2)) or self.judge.settings.uniform:
+            if bool(rng.integers(2)) or self.judge.space.uniform:
                 configs = [(g, mode if mode in self.modes(g) else m) for g, m in configs]
             else:
                 configs[q] = (configs[q][0], mode)
@@ -92,10 +98,10 @@ class _Walk:
             del configs[q]
         else:
             d, b = self.batches[int(rng.integers(len(self.batches)))]
-            layouts = self.judge.settings.layouts
+            layouts = self.judge.space.layouts
             layout = layouts[int(rng.integers(len(layouts)))]
-            return _Sketch(d, b, layout, ends, configs)
-        return _Sketch(sketch.d, sketch.b, sketch.layout, ends, configs)
+            return _Sketch(d, b, layout, ends, configs, self.schedule())
+        return _Sketch(sketch.d, sketch.b, sketch.layout, ends, configs, sketch.schedule)
 
     def plan(self, sketch: _Sketch) -> Plan | None:
         """The plan of a sketch, without gaps, or None if it is no plan of the space."""
@@ -116,8 +122,8 @@ class _Walk:
             rows = first + np.arange(d)[:, None] * stride + np.arange(grid.width)
             stages.append(Stage(operators, config_of(grid, mode), alive[rows]))
             begin, place = end, place + grid.width
-        s = self.judge.settings
-        return Plan(tuple(stages), d, sketch.b, s.schedule, s.chunks)
+        schedule = sketch.schedule
+        return Plan(tuple(stages), d, sketch.b, schedule.name, schedule.chunks)
 
     def _offered(self, operators: Sequence[int], grid: Grid) -> bool:
         ops = [self.judge.workload.operators[i] for i in operators]
@@ -127,12 +133,19 @@ class _Walk:
 class _Sketch:
     """A plan in outline: replicas, micro-batch, layout, ends of stages, configurations."""
 
-    __slots__ = ("b", "configs", "d", "ends", "layout")
+    __slots__ = ("b", "configs", "d", "ends", "layout", "schedule")
 
     def __init__(
-        self, d: int, b: int, layout: str, ends: list[int], configs: list[tuple[Grid, Mode]]
+        self,
+        d: int,
+        b: int,
+        layout: str,
+        ends: list[int],
+        configs: list[tuple[Grid, Mode]],
+        schedule: PipelineSchedule,
     ) -> None:
         self.d, self.b, self.layout, self.ends, self.configs = d, b, layout, ends, configs
+        self.schedule = schedule
 
 
 def _iterations(options: SolveOptions, default: int) -> int:

@@ -8,12 +8,13 @@ as the cluster's tree allows at all. ``compute`` only asks that all arithmetic b
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.placement.dp.cases import all_cases
 from nestopt.placement.dp.solve import new_search
 from nestopt.placement.model.clock import Clock, SearchStopped
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.words import Structure
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
@@ -25,11 +26,13 @@ __all__ = ["bounds", "compute_bound", "relaxed_bound"]
 
 
 def bounds(instance: PlacementInstance, options: SolveOptions) -> list[dict[str, Any]]:
-    """All bounds, the best first; each ``{"name", "value", "witness"}``, in seconds."""
-    settings = SpaceSettings.parse(options.set)
+    """All bounds, the best first; each ``{"name", "value", "witness"}``, in seconds.
+
+    They hold for all plans of the instance's space in the general structure; the witness names it.
+    """
     found = [
-        relaxed_bound(instance.workload, instance.cluster, settings, options),
-        compute_bound(instance.workload, instance.cluster, options.objective),
+        relaxed_bound(instance, options),
+        compute_bound(instance.workload, instance.cluster, instance.objective),
     ]
     return sorted(found, key=lambda row: -row["value"])
 
@@ -56,6 +59,7 @@ def compute_bound(workload: Workload, cluster: Cluster, objective: str) -> dict[
         "name": "compute",
         "value": value,
         "witness": {
+            "space": "every plan of MODEL.md",
             "relaxes": "communication, memory, pipeline bubbles and whole layers",
             "flops": total,
             "speed": speed,
@@ -64,17 +68,15 @@ def compute_bound(workload: Workload, cluster: Cluster, objective: str) -> dict[
     }
 
 
-def relaxed_bound(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, options: SolveOptions
-) -> dict[str, Any]:
+def relaxed_bound(instance: PlacementInstance, options: SolveOptions) -> dict[str, Any]:
     """The optimum of the position-free relaxation (or less, at a time limit)."""
     clock = Clock(options.time_limit)
     value, pipeline, complete = math.inf, None, True
-    if len(cluster.alive):
-        alive = len(cluster.alive)
+    if len(instance.cluster.alive):
+        alive = len(instance.cluster.alive)
         floor = -math.inf
         try:
-            search = new_search(workload, cluster, settings, options.objective, clock.check)
+            search = new_search(instance, clock.check)
             for case in all_cases(search):
                 floor = case.bound(alive // case.batch.replicas)
                 if floor >= value:
@@ -84,7 +86,9 @@ def relaxed_bound(
                     value, pipeline = least, plan
         except SearchStopped:
             value, complete = min(value, floor), False
+    general = replace(instance.space, structure=Structure.GENERAL)
     witness: dict[str, Any] = {
+        "space": general.label,
         "relaxes": "places: every group and boundary at its best layout, on the best device type; "
         "devices are only counted",
         "complete": complete,
@@ -93,6 +97,8 @@ def relaxed_bound(
         witness |= {
             "replicas": pipeline.replicas,
             "microbatch": pipeline.microbatch,
+            "schedule": pipeline.schedule,
+            "chunks": pipeline.chunks,
             "stages": [
                 {"operators": len(s.operators), "config": s.config.label()} for s in pipeline.stages
             ],

@@ -10,13 +10,15 @@ import numpy as np
 
 from nestopt.core.units import format_bytes, parse_bytes
 from nestopt.placement.model.clock import SearchStopped
+from nestopt.placement.model.words import ALL, Decomposition, Objective, ScheduleName
 from nestopt.placement.pricing.cost import Blocks, StageCosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nestopt.placement.model.cluster import Cluster
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.space import PlanSpace
+    from nestopt.placement.model.words import Degrees
     from nestopt.placement.model.workload import Workload
 
 __all__ = ["explain"]
@@ -25,10 +27,7 @@ _PLENTY = 1e30
 
 
 def explain(
-    workload: Workload,
-    cluster: Cluster,
-    settings: SpaceSettings,
-    stop: Callable[[], None] = lambda: None,
+    instance: PlacementInstance, stop: Callable[[], None] = lambda: None
 ) -> tuple[str, ...]:
     """The constraints that no plan of the space satisfies, in words.
 
@@ -42,7 +41,7 @@ def explain(
         Called often; raises `SearchStopped` when a limit is reached.
     """
     try:
-        return _reasons(workload, cluster, settings, stop)
+        return _reasons(instance, stop)
     except (SearchStopped, KeyboardInterrupt):
         return (
             "space: the search was exhausted without a plan, but ended before it could name the "
@@ -50,30 +49,29 @@ def explain(
         )
 
 
-def _reasons(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
-) -> tuple[str, ...]:
+def _reasons(instance: PlacementInstance, stop: Callable[[], None]) -> tuple[str, ...]:
+    workload, cluster, space = instance.workload, instance.cluster, instance.space
     alive = cluster.alive
     if not len(alive):
         return (f"devices: all {cluster.num_devices} devices have failed",)
-    batches = settings.batches(workload, len(alive))
+    batches = space.batches(workload, len(alive))
     if not batches:
         return (
             f"divisibility: no offered number of replicas and micro-batch size divides the global "
             f"batch {workload.global_batch} on {len(alive)} devices",
         )
     costs = StageCosts(workload)
-    split = _not_splittable(workload, costs, settings, len(alive))
+    split = _not_splittable(workload, costs, space, len(alive))
     if split:
         return split
     types = sorted({int(i) for i in cluster.type_of[alive]})
     largest = max((cluster.types[i] for i in types), key=lambda t: t.usable)
     device = int(alive[np.flatnonzero(cluster.type_of[alive] == cluster.types.index(largest))[0]])
-    need = _least_needs(workload, costs, settings, len(alive), stop)
+    need = _least_needs(workload, costs, space, len(alive), stop)
     worst = int(np.argmax(need))
     name = _first_of_kind(workload, costs, worst)
     if math.isinf(need[worst]):
-        fourd = settings.decomposition == "4d"
+        fourd = space.decomposition is Decomposition.FOUR_D
         parts = "the expert degree times Gz" if fourd else "the expert degree"
         return (
             f"divisibility: operator {name!r} has no offered replicas, micro-batch and degrees "
@@ -82,9 +80,9 @@ def _reasons(
         )
     usable = max(0.0, largest.usable)
     has = f"the largest, device {device} ({largest.name}), has {format_bytes(usable)} usable"
-    fits = _fits(workload, cluster, settings, stop)
+    fits = _fits(instance, stop)
     if not fits(_PLENTY):
-        return (_never_fits(workload, settings, len(alive)),)
+        return (_never_fits(workload, space, len(alive)),)
     if need[worst] <= usable and fits(usable):
         return (
             "places: a pipeline would fit if devices were only counted, but none does on the "
@@ -104,14 +102,15 @@ def _reasons(
     )
 
 
-def _never_fits(workload: Workload, settings: SpaceSettings, devices: int) -> str:
-    if settings.pipeline.fixes_stages:
+def _never_fits(workload: Workload, space: PlanSpace, devices: int) -> str:
+    if space.schedules == (ScheduleName.INTERLEAVED,):
+        chunks = "" if space.chunks is ALL else f" {' or '.join(map(str, space.chunks))}"
         return (
             f"divisibility: no pipeline on {devices} devices has a number of stages that divides "
             f"its micro-batches and, in every stage, the operators of each repeated kind in "
-            f"multiples of {settings.chunks} chunks"
+            f"multiples of{chunks} chunks, none of them empty"
         )
-    what = "one configuration for all stages gives" if settings.uniform else "degrees give"
+    what = "one configuration for all stages gives" if space.uniform else "degrees give"
     return (
         f"divisibility: whatever the memory, no offered replicas, micro-batch and {what} a "
         f"pipeline of all {workload.num_operators} operators on {devices} devices"
@@ -123,16 +122,16 @@ def _first_of_kind(workload: Workload, costs: StageCosts, kind: int) -> str:
 
 
 def _not_splittable(
-    workload: Workload, costs: StageCosts, settings: SpaceSettings, devices: int
+    workload: Workload, costs: StageCosts, space: PlanSpace, devices: int
 ) -> tuple[str, ...]:
-    grids = settings.grids(workload, devices)
+    grids = space.grids(workload, devices)
     experts = costs.expert_kinds()
     for kind in range(len(costs.kinds)):
         offered = [g for g in grids if costs.allowed(g)[kind] and (g.e == 1 or experts[kind])]
         if not offered:
             name, operator = _first_of_kind(workload, costs, kind), costs.kinds[kind]
             must = f"tensor must divide {list(operator.tensor_divides)}"
-            if settings.decomposition == "4d":
+            if space.decomposition is Decomposition.FOUR_D:
                 must = (
                     f"Gy must divide {list(operator.tensor_divides)}, Gx {list(operator.x_divides)}"
                 )
@@ -146,7 +145,7 @@ def _not_splittable(
 def _least_needs(
     workload: Workload,
     costs: StageCosts,
-    settings: SpaceSettings,
+    space: PlanSpace,
     devices: int,
     stop: Callable[[], None],
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -155,12 +154,12 @@ def _least_needs(
     zero = np.zeros(kinds)
     alone = Blocks(np.eye(kinds, dtype=np.int64), zero, zero, zero)
     least = np.full(kinds, math.inf)
-    for grid in settings.grids(workload, devices):
+    for grid in space.grids(workload, devices):
         modes = costs.modes(
-            grid, settings.zero, settings.recompute, settings.sequence, settings.overlap
+            grid, space.zero, space.recompute, space.sequence, space.overlap, space.hides
         )
         allowed = costs.allowed(grid)
-        for d, b in settings.batches(workload, devices // grid.width):
+        for d, b in space.batches(workload, devices // grid.width):
             stop()
             if b % grid.sample_parts:
                 continue
@@ -170,26 +169,31 @@ def _least_needs(
     return least
 
 
-def _fits(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, stop: Callable[[], None]
-) -> Callable[[float], bool]:
+def _fits(instance: PlacementInstance, stop: Callable[[], None]) -> Callable[[float], bool]:
     """Whether the position-free relaxation finds a pipeline when the largest device has `usable`.
 
     All devices are scaled alike.
     """
     from nestopt.placement.dp.cases import all_cases
     from nestopt.placement.dp.solve import new_search
+    from nestopt.placement.model.instance import PlacementInstance
 
+    cluster = instance.cluster
     types = [cluster.types[i] for i in sorted(set(cluster.type_of[cluster.alive].tolist()))]
     most = max(t.usable for t in types)
-    lean = _leanest(workload, settings, len(cluster.alive))
+    lean = _leanest(instance.workload, instance.space, len(cluster.alive))
 
     def fits(usable: float) -> bool:
         scaled = [
             replace(t, memory=usable * (max(0.0, t.usable / most) if most > 0 else 1), reserve=0.0)
             for t in cluster.types
         ]
-        search = new_search(workload, cluster.with_types(scaled), lean, "bottleneck", stop)
+        search = new_search(
+            PlacementInstance(
+                instance.workload, cluster.with_types(scaled), lean, Objective.BOTTLENECK
+            ),
+            stop,
+        )
         cases = all_cases(search)
         # A beam finds a loose pipeline at once; only without one is an exact search needed.
         return any(
@@ -201,37 +205,42 @@ def _fits(
     return fits
 
 
-def _leanest(workload: Workload, settings: SpaceSettings, devices: int) -> SpaceSettings:
+def _leanest(workload: Workload, space: PlanSpace, devices: int) -> PlanSpace:
     """A smaller space in which something fits if anything fits in the whole.
 
     A higher ZeRO stage up to 2 only divides more, selective recomputation stores what it holds for
     one micro-batch less, sequence parallelism divides, overlap takes no memory, and a smaller
-    micro-batch leaves at most as many samples in flight. Interleaving ties the micro-batch to the
-    stages.
+    micro-batch leaves at most as many samples in flight. 1F1B holds the fewest micro-batches and
+    asks for nothing; interleaving ties the micro-batch to the stages.
     """
-    zero = {max((z for z in settings.zero if z < 3), default=3), max(settings.zero)}
+    schedules, chunks = space.schedules, space.chunks
+    if ScheduleName.ONE_F_ONE_B in schedules:
+        schedules, chunks = (ScheduleName.ONE_F_ONE_B,), ALL
+    zero = {max((z for z in space.zero if z < 3), default=3), max(space.zero)}
     recompute = tuple(
-        r for r in settings.recompute if r != "none" or "selective" not in settings.recompute
+        r for r in space.recompute if r != "none" or "selective" not in space.recompute
     )
-    microbatch = settings.microbatch
-    if not settings.pipeline.fixes_stages:
+    microbatch: Degrees = space.microbatch
+    if ScheduleName.INTERLEAVED not in schedules:
         multiples = {1}
-        for parts in {g.sample_parts for g in settings.grids(workload, devices)}:
+        for parts in {g.sample_parts for g in space.grids(workload, devices)}:
             multiples |= {math.lcm(parts, x) for x in multiples}
-        pairs = settings.batches(workload, devices)
+        pairs = space.batches(workload, devices)
         least = {
             min(b for r, b in pairs if r == d and b % x == 0)
             for d in {r for r, _ in pairs}
             for x in multiples
             if any(r == d and b % x == 0 for r, b in pairs)
         }
-        microbatch = tuple(sorted(least))
+        microbatch = tuple(sorted(least)) or ALL
     return replace(
-        settings,
+        space,
         zero=tuple(sorted(zero)),
         recompute=recompute,
-        sequence=(max(settings.sequence),),
-        overlap=settings.overlap[:1],
+        sequence=(max(space.sequence),),
+        overlap=space.overlap[:1],
+        schedules=schedules,
+        chunks=chunks,
         microbatch=microbatch,
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.search import Search
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.model.workload import Workload
     from nestopt.placement.pricing.cost import Grid, Mode
 
@@ -69,13 +69,15 @@ class Case:
         return rows
 
 
-def batches(workload: Workload, settings: SpaceSettings, devices: int) -> Iterator[Batch]:
+def batches(workload: Workload, space: PlanSpace, devices: int) -> Iterator[Batch]:
     """Every batch of the space, with the number of stages if the schedule has to know it."""
-    for d, b in settings.batches(workload, devices):
+    pipelines = space.pipelines(workload)
+    for d, b in space.batches(workload, devices):
         m = workload.global_batch // (d * b)
-        most = min(workload.num_operators, devices // d)
-        for s in settings.pipeline.stage_counts(m, most):
-            yield Batch(d, b, m, settings.pipeline, s)
+        for schedule in pipelines:
+            most = min(workload.num_operators // schedule.chunks, devices // d)
+            for s in schedule.stage_counts(m, most):
+                yield Batch(d, b, m, schedule, s)
 
 
 def all_cases(search: Search) -> list[Case]:
@@ -83,10 +85,12 @@ def all_cases(search: Search) -> list[Case]:
 
     A uniform space has a case for each configuration, otherwise there is one for each batch.
     """
-    s = search.settings
+    s = search.space
     alive = len(search.line.devices)
     grids = s.grids(search.costs.workload, alive)
-    modes = [search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap) for g in grids]
+    modes = [
+        search.costs.modes(g, s.zero, s.recompute, s.sequence, s.overlap, s.hides) for g in grids
+    ]
     choices = [(tuple(grids), tuple(modes))]
     if s.uniform:
         choices = [((g,), ((m,),)) for g, row in zip(grids, modes, strict=True) for m in row]

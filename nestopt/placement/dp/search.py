@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nestopt.placement.dp.relaxed import Best
     from nestopt.placement.dp.tables import Batch
     from nestopt.placement.model.schedules import PipelineSchedule
-    from nestopt.placement.model.space import SpaceSettings
+    from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
 
     Floats = NDArray[np.float64]
@@ -82,7 +82,7 @@ class Search:
     lattice: StageLattice
     line: Line
     best: Best
-    settings: SpaceSettings
+    space: PlanSpace
     objective: str
     stop: Callable[[], None]
     label_limit: int = 40_000_000

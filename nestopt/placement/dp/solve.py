@@ -18,7 +18,7 @@ from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import Clock, SearchStopped
-from nestopt.placement.model.space import SpaceSettings
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.comm import Network
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import reported
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.placement.dp.cases import Case
-    from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
-    from nestopt.placement.model.workload import Workload
 
     Floats = NDArray[np.float64]
 
@@ -57,7 +55,7 @@ class Outcome:
     bound : float
         Valid for the structured space; equal to the objective when the search finished.
     general_bound : float
-        Valid for the general space with the same settings.
+        Valid for all plans of the space in the general structure.
     limit : str or None
         The limit that ended the search.
     """
@@ -70,31 +68,23 @@ class Outcome:
     stats: dict[str, Any]
 
 
-def new_search(
-    workload: Workload,
-    cluster: Cluster,
-    settings: SpaceSettings,
-    objective: str,
-    stop: Callable[[], None],
-) -> Search:
+def new_search(instance: PlacementInstance, stop: Callable[[], None]) -> Search:
     """The search of an instance, nothing searched yet; `stop` raises when a limit is reached."""
-    network = Network.of(cluster)
-    costs = StageCosts(workload)
+    network = Network.of(instance.cluster)
+    costs = StageCosts(instance.workload)
     return Search(
         costs,
-        build_lattice(workload, costs, stop),
-        Line.of(cluster, network),
-        Best.of(cluster, network),
-        settings,
-        objective,
+        build_lattice(instance.workload, costs, stop),
+        Line.of(instance.cluster, network),
+        Best.of(instance.cluster, network),
+        instance.space,
+        instance.objective,
         stop,
     )
 
 
-def search_structured(
-    workload: Workload, cluster: Cluster, settings: SpaceSettings, options: SolveOptions
-) -> Outcome:
-    """Search the structured space exactly.
+def search_structured(instance: PlacementInstance, options: SolveOptions) -> Outcome:
+    """Search the instance's plan space in the structured form exactly.
 
     First a beam over the most promising cases gives an incumbent. Then every case whose first
     bound is below it is relaxed to pipelines without places, which bounds the general space and
@@ -104,12 +94,12 @@ def search_structured(
     """
     clock = Clock(options.time_limit)
     state = Outcome(math.inf, None, -math.inf, -math.inf, None, {})
-    if not len(cluster.alive):
+    if not len(instance.cluster.alive):
         state.bound = state.general_bound = math.inf
         return state
     stats = Stats()
     try:
-        search = new_search(workload, cluster, settings, options.objective, clock.check)
+        search = new_search(instance, clock.check)
         stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
@@ -132,7 +122,7 @@ def search_structured(
 
 def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
     alive = len(search.line.devices)
-    layouts = search.settings.layouts
+    layouts = search.space.layouts
     cases = all_cases(search)
     search.stats.cases = len(cases)
     if not cases:
@@ -218,15 +208,14 @@ def _relaxed_floors(search: Search, state: Outcome, cases: list[Case]) -> dict[C
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """Solve a placement by dynamic programming.
 
-    Exact over the structured space: the result's bound equals its objective when the search
-    finished. With ``--space general`` the plan is the same, but the bound is the one that holds
-    for the general space; that one is also in ``stats["general_bound"]``.
+    Exact over the structured plans of the instance's space: the result's bound equals its
+    objective when the search finished. If the space is general, the plan is the same, but the
+    bound holds for all its plans; that one is also in ``stats["general_bound"]``.
     """
     clock = Clock(options.time_limit)
     workload, cluster = instance.workload, instance.cluster
-    settings = SpaceSettings.parse(options.set)
-    found = search_structured(workload, cluster, settings, options)
-    general = options.space == "general"
+    found = search_structured(instance, options)
+    general = instance.space.structure is Structure.GENERAL
     bound = found.general_bound if general else found.bound
     because: tuple[str, ...] = ()
     solution = None
@@ -234,7 +223,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     if found.plan is not None:
         plan, priced = reported(workload, cluster, found.plan)
         # The evaluator's own sum, not the search's, which adds in another order.
-        objective = priced.objective(options.objective)
+        objective = priced.objective(instance.objective)
         bound = min(bound, objective)
         solution = plan.to_json()
         # Rounding apart: the search and the evaluator add in different orders.
@@ -248,7 +237,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         termination = Termination(Reason.NO_SOLUTION, Limit(found.limit or "iterations"))
     else:
         termination = Termination(Reason.INFEASIBLE)
-        because = explain(workload, cluster, settings, clock.check)
+        because = explain(instance, clock.check)
         bound = math.inf
     return Result(
         problem="placement",
@@ -260,20 +249,16 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
         seconds=clock.seconds,
         seed=options.seed,
         threads=1,
-        solution=solution,
+        solution_json=solution,
         witness={
-            "bound": "exhausted structured space" if not general else "position-free relaxation",
+            "space": instance.space.label,
+            "bound": "search exhausted" if not general else "position-free relaxation",
             "general_bound": _json_number(found.general_bound),
             "relaxes": "places: every group and boundary at its best layout, on the best device",
         },
         infeasible_because=because,
         stats={**found.stats, "general_bound": _json_number(found.general_bound)},
-        settings={
-            "objective": options.objective,
-            "space": options.space,
-            "rel_gap": options.rel_gap,
-            **{k: v for k, v in options.set.items() if k not in ("batch", "model")},
-        },
+        settings={"rel_gap": options.rel_gap, **options.set},
     )
 
 

@@ -6,7 +6,7 @@ The meaning of every symbol is in ``MODEL.md``, section 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from nestopt.core.units import parse_bandwidth, parse_bytes, parse_flops, parse_
 from nestopt.placement.model.collective_table import CollectiveTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,6 +63,16 @@ class DeviceType:
 
     def __post_init__(self) -> None:
         where = f"device_types.{self.name}"
+        parse = {
+            "peak": parse_flops,
+            "memory": parse_bytes,
+            "memory_bandwidth": parse_bandwidth,
+            "reserve": parse_bytes,
+        }
+        for key, read in parse.items():
+            object.__setattr__(self, key, _stated(read, getattr(self, key), f"{where}.{key}"))
+        for key in ("efficiency", "half_flops"):
+            object.__setattr__(self, key, float(getattr(self, key)))
         _positive(self.peak, f"{where}.peak")
         _positive(self.memory, f"{where}.memory", zero=True)
         _positive(self.memory_bandwidth, f"{where}.memory_bandwidth")
@@ -92,7 +102,7 @@ class DeviceType:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of the tree, innermost first.
+    """One level of the tree, innermost first; texts with units are taken too ("450 GB/s").
 
     Attributes
     ----------
@@ -110,6 +120,9 @@ class Level:
     port: float
     uplink: float = math.inf
 
+    def __post_init__(self) -> None:
+        _read_units(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -120,6 +133,28 @@ class Override:
     latency: float | None = None
     port: float | None = None
     uplink: float | None = None
+
+    def __post_init__(self) -> None:
+        _read_units(self)
+
+
+def _stated(read: Callable[[str | float, str | None], float], value: Any, where: str) -> float:
+    """A quantity as a float, whatever its form; infinities and NaN are left to who checks them."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return read(value, where)
+
+
+def _read_units(figures: Level | Override) -> None:
+    """Latency, port and uplink of a level or an override as floats."""
+    for key, read in (
+        ("latency", parse_time),
+        ("port", parse_bandwidth),
+        ("uplink", parse_bandwidth),
+    ):
+        value = getattr(figures, key)
+        if value is not None:
+            object.__setattr__(figures, key, _stated(read, value, key))
 
 
 def _as_int_array(values: Iterable[int]) -> NDArray[np.int64]:
@@ -183,6 +218,19 @@ class Cluster:
         object.__setattr__(self, "failed", tuple(sorted(self.failed)))
         if self.collectives is not None:
             self.collectives.check_levels(self.levels, "collectives.")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cluster):
+            return NotImplemented
+        same = all(
+            getattr(self, f.name) == getattr(other, f.name)
+            for f in fields(self)
+            if f.name != "type_of"
+        )
+        return same and np.array_equal(self.type_of, other.type_of)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.levels, self.types, self.failed, self.overrides))
 
     def _check_tree(self) -> None:
         count = len(self.type_of)

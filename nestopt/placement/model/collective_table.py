@@ -6,7 +6,7 @@ The meaning of every symbol is in ``MODEL.md``, section 2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,7 +68,7 @@ class Figures(NamedTuple):
     uplink: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class CollectiveTable:
     """Algorithms beside the formulas, for clusters with levels of these figures.
 
@@ -86,6 +86,13 @@ class CollectiveTable:
     rows: tuple[Row, ...]
 
     def __post_init__(self) -> None:
+        levels = tuple(Figures(*map(float, level)) for level in self.levels)
+        object.__setattr__(self, "levels", levels)
+        rows = tuple(
+            replace(row, lines=tuple(Line(*map(float, line)) for line in row.lines))
+            for row in self.rows
+        )
+        object.__setattr__(self, "rows", rows)
         first: dict[tuple[str, Layout], int] = {}
         for index, row in enumerate(self.rows):
             where = f"rows[{index}]"

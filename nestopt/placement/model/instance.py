@@ -1,62 +1,103 @@
-"""The placement instance: what a method for placement solves."""
+"""The placement instance: workload, cluster, plan space and objective, the whole problem."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
 from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.space import PlanSpace
+from nestopt.placement.model.words import Objective
 from nestopt.placement.model.workload import Workload
 
-__all__ = ["SCHEMA", "PlacementInstance"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SCHEMA", "SCHEMAS", "PlacementInstance"]
 
 
-SCHEMA = "nestopt.instance/1"
+SCHEMA = "nestopt.instance/2"
+SCHEMAS = ("nestopt.instance/1", SCHEMA)
+"""What is read. An instance of schema 1 states neither space nor objective and has the defaults;
+the space of a *result* of schema 1 is in its settings (`nestopt.placement.model.of_result`)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+_DEFAULT = PlanSpace()
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementInstance:
-    """What a method for placement solves.
+    """What a method for placement solves; equal by value.
 
     Attributes
     ----------
     workload : Workload
     cluster : Cluster
+    space : PlanSpace
+        The plans that count.
+    objective : Objective
     name : str
         ``WORKLOAD on CLUSTER`` unless given.
     """
 
     workload: Workload
     cluster: Cluster
+    space: PlanSpace = _DEFAULT
+    objective: Objective = Objective.ITERATION_TIME
     name: str = ""
 
     def __post_init__(self) -> None:
+        for field, kind in (("workload", Workload), ("cluster", Cluster), ("space", PlanSpace)):
+            if not isinstance(getattr(self, field), kind):
+                raise InputError(
+                    f"{getattr(self, field)!r}; expected a {kind.__name__}", field=field
+                )
+        try:
+            object.__setattr__(self, "objective", Objective(self.objective))
+        except ValueError:
+            raise InputError(
+                f"{self.objective!r}; expected one of {', '.join(Objective)}", field="objective"
+            ) from None
         if not self.name:
             object.__setattr__(self, "name", f"{self.workload.name} on {self.cluster.name}")
 
+    def over(
+        self, space: PlanSpace | None = None, objective: Objective | str | None = None
+    ) -> PlacementInstance:
+        """The same job and cluster over another space, or with another objective."""
+        return replace(
+            self,
+            space=self.space if space is None else space,
+            objective=self.objective if objective is None else Objective(objective),
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """The whole instance as versioned JSON."""
+        """The whole instance as versioned JSON; equal instances have equal JSON."""
         return {
             "schema": SCHEMA,
             "problem": "placement",
             "name": self.name,
             "workload": self.workload.to_json(),
             "cluster": self.cluster.to_json(),
+            "space": self.space.to_json(),
+            "objective": str(self.objective),
         }
 
     @classmethod
     def from_json(cls, data: Any, *, file: str | None = None) -> PlacementInstance:
-        """Inverse of `to_json`.
+        """Inverse of `to_json`; schema 1 is read too.
 
         Raises
         ------
         InputError
             Naming file, field, value and expectation.
         """
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else data
-            raise InputError(f"{found!r}; expected {SCHEMA!r}", file=file, field="schema")
+        schema = data.get("schema") if isinstance(data, dict) else data
+        if not isinstance(data, dict) or schema not in SCHEMAS:
+            raise InputError(
+                f"{schema!r}; expected {SCHEMA!r} (or {SCHEMAS[0]!r})", file=file, field="schema"
+            )
         if data.get("problem") != "placement":
             raise InputError(
                 f"{data.get('problem')!r}; expected 'placement'", file=file, field="problem"
@@ -64,16 +105,30 @@ class PlacementInstance:
         for key in ("workload", "cluster"):
             if key not in data:
                 raise InputError("is missing", file=file, field=key)
-        extra = sorted(set(data) - {"schema", "problem", "name", "workload", "cluster"})
+        first = schema == SCHEMAS[0]
+        known = ("name", "workload", "cluster", *(() if first else ("space", "objective")))
+        extra = sorted(set(data) - {"schema", "problem", *known})
         if extra:
-            raise InputError(
-                "is unknown; expected name, workload, cluster", file=file, field=extra[0]
-            )
+            raise InputError(f"is unknown; expected {', '.join(known)}", file=file, field=extra[0])
         name = data.get("name", "")
         if not isinstance(name, str):
             raise InputError(f"{name!r}; expected text", file=file, field="name")
+        space, objective = _stated(data, file)
         return cls(
             Workload.from_json(data["workload"], file=file),
             Cluster.from_json(data["cluster"], file=file),
+            space,
+            objective,
             name,
         )
+
+
+def _stated(data: Mapping[str, Any], file: str | None) -> tuple[PlanSpace, Objective]:
+    """Space and objective of a file, the defaults where it states none."""
+    objective = data.get("objective", "iteration-time")
+    if objective not in tuple(Objective):
+        raise InputError(
+            f"{objective!r}; expected one of {', '.join(Objective)}", file=file, field="objective"
+        )
+    space = PlanSpace.from_json(data["space"], file=file) if "space" in data else PlanSpace()
+    return space, Objective(objective)

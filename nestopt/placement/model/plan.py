@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,19 @@ from nestopt.core.errors import unknown_name
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
+    from pandas import DataFrame
 
+    from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.schedules import PipelineSchedule
+    from nestopt.placement.model.workload import Workload
 
 __all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "Hides"]
+
+_VIEWS = "nestopt.placement.show.tables"  # text, tables and pictures: loaded when asked for
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
@@ -137,16 +144,52 @@ class StageConfig:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A pipeline stage: operators (ascending), configuration, devices (d, w)."""
+    """A pipeline stage: operators (ascending), configuration, devices (d, w); equal by value."""
 
     operators: tuple[int, ...]
     config: StageConfig
     devices: NDArray[np.int64]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stage):
+            return NotImplemented
+        return (
+            self.operators == other.operators
+            and self.config == other.config
+            and np.array_equal(self.devices, other.devices)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.operators, self.config, np.asarray(self.devices).tobytes()))
+
+    def __repr__(self) -> str:
+        first, last = self.operators[0], self.operators[-1]
+        return (
+            f"<Stage: operators {first} to {last}, {self.config.label()}, "
+            f"{np.size(self.devices)} devices>"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A whole plan; `report` holds a solver's figures for people and is never trusted."""
+    """A whole plan: iterate over its stages, print its `summary`, tabulate it, draw it.
+
+    Two plans are equal if their stages, replicas, micro-batch and schedule are.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+    replicas, microbatch : int
+        Data-parallel replicas; samples of a micro-batch.
+    schedule : str
+        ``gpipe``, ``1f1b`` or ``interleaved``.
+    chunks : int
+        Chunks of a stage, of ``interleaved``.
+    report : dict
+        A solver's figures for people; never trusted.
+    workload, cluster : Workload and Cluster, or None
+        What the plan is for, where that is known; names and pictures need it.
+    """
 
     stages: tuple[Stage, ...]
     replicas: int
@@ -154,6 +197,69 @@ class Plan:
     schedule: str = "1f1b"
     chunks: int = 1
     report: dict[str, Any] = field(default_factory=dict)
+    workload: Workload | None = None
+    cluster: Cluster | None = None
+
+    def on(self, workload: Workload, cluster: Cluster) -> Plan:
+        """The same plan, knowing what it is for."""
+        return replace(self, workload=workload, cluster=cluster)
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.stages, self.replicas, self.microbatch, self.schedule, self.chunks
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __repr__(self) -> str:
+        used = sum(int(np.size(stage.devices)) for stage in self.stages)
+        return (
+            f"<Plan: {len(self.stages)} stages, {self.replicas} replicas, micro-batch "
+            f"{self.microbatch}, {self.schedule}, {used} devices>"
+        )
+
+    def _repr_html_(self) -> str:
+        return str(import_module(_VIEWS).html(self))
+
+    def summary(self) -> str:
+        """The plan for people: one line about the whole, then one line a stage."""
+        return str(import_module(_VIEWS).summary(self))
+
+    def to_frame(self) -> DataFrame:
+        """One row a stage: operators, degrees, modes, devices; needs pandas.
+
+        Raises
+        ------
+        NestoptError
+            If pandas is not installed.
+        """
+        from nestopt.core.solution import as_frame
+
+        return as_frame(import_module(_VIEWS).rows(self))
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the stages on the cluster's tree; needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            New ones by default.
+
+        Raises
+        ------
+        NestoptError
+            If the plan does not know its cluster (see `on`), or matplotlib is not installed.
+        """
+        axes: Axes = import_module(_VIEWS).draw(self, ax)
+        return axes
 
     @property
     def pipeline(self) -> PipelineSchedule:

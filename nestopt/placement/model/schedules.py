@@ -207,8 +207,9 @@ class Interleaved(PipelineSchedule):
         return microbatches % stages == 0
 
     def divides(self, counts: Ints, repeated: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Whether every repeated kind comes in a multiple of the chunks."""
-        return np.asarray(((counts[:, repeated] % self.chunks) == 0).all(axis=1))
+        """Whether every repeated kind comes in a multiple of the chunks, and none is empty."""
+        whole = ((counts[:, repeated] % self.chunks) == 0).all(axis=1)
+        return np.asarray(whole & (counts.sum(axis=1) >= self.chunks))
 
     def warmup(self, stage: int, stages: int, microbatches: int) -> int:
         """Two for every stage behind, and all chunks but the last of the first s micro-batches."""

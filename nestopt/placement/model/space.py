@@ -1,189 +1,476 @@
-"""The space of plans that a method searches: which degrees, modes, batches and layouts.
-
-Parsed from ``--set KEY=VALUE``; the dynamic program, the exact models and the baselines share it.
-"""
+"""The plan space: which plans count. It is part of the problem, of its hash and of every answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import InputError
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.integers import divisors
-from nestopt.placement.model.grid import Grid
-from nestopt.placement.model.plan import RECOMPUTE
-from nestopt.placement.model.schedules import SCHEDULE_NAMES, Interleaved, make_schedule
+from nestopt.placement.model.grid import Grid, grid_of, hidden
+from nestopt.placement.model.plan import Hides
+from nestopt.placement.model.schedules import make_schedule
+from nestopt.placement.model.words import (
+    ALL,
+    Decomposition,
+    Degrees,
+    Layout,
+    Recompute,
+    ScheduleName,
+    Structure,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from enum import StrEnum
 
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.plan import Plan, StageConfig
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["SPACE_SETTINGS", "SpaceSettings", "divisors"]
-
-SPACE_SETTINGS = (
-    "tensor", "context", "expert", "zero", "recompute", "sequence", "microbatch", "replicas",
-    "layout", "schedule", "chunks", "uniform", "decomposition", "overlap",
-)  # fmt: skip
-"""The ``--set`` keys that describe the space."""
-
-
-def _powers(limit: int) -> tuple[int, ...]:
-    return tuple(2**k for k in range(limit.bit_length()) if 2**k <= limit)
+__all__ = ["SPACE_NAMES", "PlanSpace", "Refusal", "possible_chunks"]
 
 
 @dataclass(frozen=True, slots=True)
-class SpaceSettings:
-    """A space of plans.
+class Refusal:
+    """Why a space does not admit a plan.
 
     Attributes
     ----------
-    tensor, expert : tuple of int or None
-        Degrees offered; None: powers of two (tensor up to 16, expert up to the experts and 64).
-    context : tuple of int
-    zero : tuple of int
-    recompute : tuple of str
-    sequence : tuple of bool
-        Sequence parallelism off, on or both (stages without tensor parallelism are always off).
-    microbatch, replicas : tuple of int or None
-        None: every divisor that leaves a whole number of micro-batches.
-    layouts : tuple of str
-        ``inner`` and ``outer`` (structured space).
-    schedule : str
-    chunks : int
-        Virtual stages of ``interleaved``.
-    uniform : bool
-        One configuration for all stages.
-    decomposition : str
-        ``megatron``: a tensor degree t is (1, t, 1); ``4d``: every (Gx, Gy, Gz) of product t.
-    overlap : tuple of bool
-        Overlap of the decomposition's communication off, on or both (stages without tensor
-        parallelism are always off). By default off for ``megatron`` and both for ``4d``.
+    field : str
+        The field of `PlanSpace`.
+    found, offered : str
+        What the plan has, and what the space offers.
     """
 
-    tensor: tuple[int, ...] | None = None
-    context: tuple[int, ...] = (1,)
-    expert: tuple[int, ...] | None = None
+    field: str
+    found: str
+    offered: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.found}; the space offers {self.offered}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpace:
+    """Which plans count (``MODEL.md``, sections 4 and 8).
+
+    By default everything that the model allows, but for 4D decompositions and overlap, which
+    ``PlanSpace.named("4d")`` adds. Two spaces are two problems.
+
+    Attributes
+    ----------
+    tensor, context, expert : Degrees
+        Degrees of a stage. `ALL`: each that divides what some operator says.
+    zero : tuple of int
+        ZeRO stages.
+    recompute : tuple of Recompute
+    sequence : tuple of bool
+        Sequence parallelism off, on or both (stages without tensor parallelism are always off).
+    microbatch, replicas : Degrees
+        Samples of a micro-batch; data-parallel replicas. `ALL`: each divisor of the global batch
+        that leaves a whole number of micro-batches.
+    layouts : tuple of Layout
+        Of the structured space.
+    schedules : tuple of ScheduleName
+    chunks : Degrees
+        Chunks a stage of ``interleaved``. `ALL`: every number above 1 that can divide the
+        operators.
+    uniform : bool
+        Whether all stages have one configuration.
+    decomposition : Decomposition
+    overlap : tuple of bool
+        Overlap of tensor communication off, on or both (stages without tensor parallelism are
+        always off).
+    hides : tuple of Hides
+        What the framework hides behind computation; a stage has of each what it can hide.
+    structure : Structure
+
+    Raises
+    ------
+    InputError
+        Naming the field, the value and what was expected.
+    """
+
+    tensor: Degrees = ALL
+    context: Degrees = ALL
+    expert: Degrees = ALL
     zero: tuple[int, ...] = (0, 1, 2, 3)
-    recompute: tuple[str, ...] = RECOMPUTE
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
     sequence: tuple[bool, ...] = (False, True)
-    microbatch: tuple[int, ...] | None = None
-    replicas: tuple[int, ...] | None = None
-    layouts: tuple[str, ...] = ("inner", "outer")
-    schedule: str = "1f1b"
-    chunks: int = 1
+    microbatch: Degrees = ALL
+    replicas: Degrees = ALL
+    layouts: tuple[Layout, ...] = tuple(Layout)
+    schedules: tuple[ScheduleName, ...] = tuple(ScheduleName)
+    chunks: Degrees = ALL
     uniform: bool = False
-    decomposition: str = "megatron"
+    decomposition: Decomposition = Decomposition.MEGATRON
     overlap: tuple[bool, ...] = (False,)
+    hides: tuple[Hides, ...] = (Hides.NONE,)
+    structure: Structure = Structure.STRUCTURED
+
+    def __post_init__(self) -> None:
+        for name in ("tensor", "context", "expert", "microbatch", "replicas"):
+            object.__setattr__(self, name, _degrees(name, getattr(self, name), 1))
+        object.__setattr__(self, "chunks", _degrees("chunks", self.chunks, 2))
+        zero = _integers("zero", self.zero, 0)
+        if zero[-1] > 3:
+            raise InputError(f"{zero[-1]}; expected ZeRO stages from 0 to 3", field="zero")
+        object.__setattr__(self, "zero", zero)
+        for name, kind in _WORDS.items():
+            object.__setattr__(self, name, _words(name, getattr(self, name), kind))
+        for name in ("sequence", "overlap"):
+            object.__setattr__(self, name, _switches(name, getattr(self, name)))
+        if not isinstance(self.uniform, bool):
+            raise InputError(f"{self.uniform!r}; expected True or False", field="uniform")
+        object.__setattr__(
+            self, "decomposition", _word("decomposition", self.decomposition, Decomposition)
+        )
+        object.__setattr__(self, "hides", _hides(self.hides))
+        object.__setattr__(self, "structure", _word("structure", self.structure, Structure))
+        if self.chunks is not ALL and ScheduleName.INTERLEAVED not in self.schedules:
+            raise InputError(
+                f"{list(self.chunks)}, but the schedules are {', '.join(self.schedules)}; "
+                "expected none, since only interleaved cuts stages into chunks",
+                field="chunks",
+            )
+
+    # --- names and text --------------------------------------------------------------------------
 
     @classmethod
-    def parse(cls, settings: Mapping[str, str]) -> SpaceSettings:
-        """The space of ``--set`` pairs; keys that do not describe the space are passed over.
+    def named(cls, name: str) -> PlanSpace:
+        """The space of a name; `SPACE_NAMES` lists them.
+
+        Raises
+        ------
+        UsageError
+            If there is none (with a suggestion).
+        """
+        if name not in SPACE_NAMES:
+            raise unknown_name("plan space", name, SPACE_NAMES)
+        return SPACE_NAMES[name]
+
+    @classmethod
+    def parse(cls, text: str | Mapping[str, str], base: PlanSpace | None = None) -> PlanSpace:
+        """The space of a text such as ``"megatron-core tensor=1,2 structure=general"``.
+
+        See `nestopt.placement.model.space_text.parse_space`.
+        """
+        from nestopt.placement.model.space_text import parse_space
+
+        return parse_space(text, base)
+
+    @property
+    def name(self) -> str:
+        """The space's name, whatever its structure; empty if it has none."""
+        plain = replace(self, structure=Structure.STRUCTURED)
+        return next((name for name, space in SPACE_NAMES.items() if space == plain), "")
+
+    @property
+    def text(self) -> str:
+        """The text that `parse` reads back: a name, then what differs from it."""
+        from nestopt.placement.model.space_text import space_text
+
+        return space_text(self)
+
+    @property
+    def plans_text(self) -> str:
+        """`text` without the structure."""
+        return replace(self, structure=Structure.STRUCTURED).text
+
+    @property
+    def label(self) -> str:
+        """How outputs call the space: ``'full' (structured)``."""
+        return f"'{self.plans_text}' ({self.structure})"
+
+    def __str__(self) -> str:
+        from nestopt.placement.model.space_text import describe_space
+
+        return describe_space(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The space as JSON: every field, `ALL` as ``"all"``."""
+        return {
+            "tensor": _plain(self.tensor),
+            "context": _plain(self.context),
+            "expert": _plain(self.expert),
+            "zero": list(self.zero),
+            "recompute": [str(word) for word in self.recompute],
+            "sequence": list(self.sequence),
+            "microbatch": _plain(self.microbatch),
+            "replicas": _plain(self.replicas),
+            "layouts": [str(word) for word in self.layouts],
+            "schedules": [str(word) for word in self.schedules],
+            "chunks": _plain(self.chunks),
+            "uniform": self.uniform,
+            "decomposition": str(self.decomposition),
+            "overlap": list(self.overlap),
+            "hides": [list(flags.words) for flags in self.hides],
+            "structure": str(self.structure),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, *, file: str | None = None) -> PlanSpace:
+        """Inverse of `to_json`; a text is parsed, and a field left out has its default.
 
         Raises
         ------
         InputError
-            If a value is not of its key's form.
+            Naming file, field, value and expectation.
         """
-        values: dict[str, object] = {}
-        for key in ("tensor", "context", "expert", "microbatch", "replicas"):
-            if key in settings:
-                values[key] = _integers(key, settings[key], low=1)
-        if "zero" in settings:
-            values["zero"] = _integers("zero", settings["zero"], low=0, high=3)
-        if "recompute" in settings:
-            values["recompute"] = _words("recompute", settings["recompute"], RECOMPUTE)
-        if "sequence" in settings:
-            numbers = _integers("sequence", settings["sequence"], low=0, high=1)
-            values["sequence"] = tuple(bool(x) for x in numbers)
-        if "decomposition" in settings:
-            schemes = ("megatron", "4d")
-            (word,) = _words("decomposition", settings["decomposition"], schemes, single=True)
-            values["decomposition"] = word
-            values["overlap"] = (False,) if word == "megatron" else (False, True)
-        if "overlap" in settings:
-            numbers = _integers("overlap", settings["overlap"], low=0, high=1)
-            values["overlap"] = tuple(bool(x) for x in numbers)
-        if "layout" in settings:
-            values["layouts"] = _words("layout", settings["layout"], ("inner", "outer"))
-        if "uniform" in settings:
-            (word,) = _words("uniform", settings["uniform"], ("true", "false"), single=True)
-            values["uniform"] = word == "true"
-        if "schedule" in settings:
-            (values["schedule"],) = _words(
-                "schedule", settings["schedule"], SCHEDULE_NAMES, single=True
-            )
-        if "chunks" in settings:
-            (values["chunks"],) = _integers("chunks", settings["chunks"], low=1, single=True)
-        interleaved = values.get("schedule") == Interleaved.name
-        if interleaved and values.get("chunks", 1) == 1:
-            raise InputError("interleaving needs chunks=2 or more", field="--set chunks")
-        if not interleaved and values.get("chunks", 1) != 1:
-            raise InputError("chunks needs schedule=interleaved", field="--set chunks")
-        return cls(**values)  # type: ignore[arg-type]
+        from nestopt.placement.model.space_text import space_from_json
 
-    @property
-    def pipeline(self) -> PipelineSchedule:
-        """The schedule as an object."""
-        return make_schedule(self.schedule, self.chunks)
+        return space_from_json(data, file=file)
+
+    # --- what is in the space --------------------------------------------------------------------
 
     def grids(self, workload: Workload, devices: int) -> list[Grid]:
         """The grids that suit at least one operator and `devices` devices."""
-        experts = max((o.experts for o in workload.operators), default=0)
-        found = []
-        for x, y, z in self.tensors():
-            for c in self.context:
-                for e in self.expert or _powers(max(1, min(experts, 64))):
+        operators = list({o.kind: o for o in workload.operators}.values())
+        contexts = _offered(self.context, (o.context_divides for o in operators))
+        experts = _offered(self.expert, (o.experts for o in operators))
+        found = set()
+        for x, y, z in self._tensors(operators, workload.global_batch, devices):
+            for c in contexts:
+                for e in experts:
                     grid = Grid(x, y, z, c, e)
                     if grid.width <= devices and any(
-                        o.allows(*grid) and (e == 1 or o.experts) for o in workload.operators
+                        o.allows(*grid) and (e == 1 or o.experts) for o in operators
                     ):
-                        found.append(grid)
-        return sorted(set(found), key=lambda g: (g.width, g.t, g.x * g.z, g))
+                        found.add(grid)
+        return sorted(found, key=lambda g: (g.width, g.t, g.x * g.z, g))
 
-    def tensors(self) -> list[tuple[int, int, int]]:
-        """The tensor decompositions (Gx, Gy, Gz) offered, Megatron's first of each degree."""
-        found = []
-        for t in self.tensor or _powers(16):
-            found.append((1, t, 1))
-            if self.decomposition == "4d":
-                splits = ((x, y, t // x // y) for x in divisors(t) for y in divisors(t // x))
-                found += [split for split in splits if split != (1, t, 1)]
-        return found
+    def _tensors(
+        self, operators: Sequence[Any], batch: int, devices: int
+    ) -> list[tuple[int, int, int]]:
+        """The tensor decompositions (Gx, Gy, Gz) that some operators may allow."""
+        ys = _offered(ALL, (math.gcd(*o.tensor_divides) for o in operators))
+        xs, zs = [1], [1]
+        if self.decomposition is Decomposition.FOUR_D:
+            xs = _offered(ALL, (math.gcd(*o.x_divides) for o in operators))
+            zs = divisors(batch)
+        return [
+            (x, y, z)
+            for x in xs
+            for y in ys
+            for z in zs
+            if x * y * z <= devices and (self.tensor is ALL or x * y * z in self.tensor)
+        ]
 
     def batches(self, workload: Workload, devices: int) -> list[tuple[int, int]]:
         """Pairs (replicas, micro-batch) that divide the global batch, replicas ascending."""
-        pairs = []
-        for d in divisors(workload.global_batch):
-            if d > devices or (self.replicas is not None and d not in self.replicas):
+        return [
+            (d, b)
+            for d in divisors(workload.global_batch)
+            if d <= devices and (self.replicas is ALL or d in self.replicas)
+            for b in divisors(workload.global_batch // d)
+            if self.microbatch is ALL or b in self.microbatch
+        ]
+
+    def pipelines(self, workload: Workload) -> list[PipelineSchedule]:
+        """Schedules to search, with every number of chunks that can divide the operators.
+
+        ``gpipe`` is left out where ``1f1b`` is offered: a plan costs the same with both, and 1F1B
+        never holds more micro-batches.
+        """
+        found: list[PipelineSchedule] = []
+        for schedule in self.schedules:
+            chunks = [1]
+            if schedule is ScheduleName.GPIPE and found:
                 continue
-            for b in divisors(workload.global_batch // d):
-                if self.microbatch is None or b in self.microbatch:
-                    pairs.append((d, b))
-        return pairs
+            if schedule is ScheduleName.INTERLEAVED:
+                chunks = [v for v in possible_chunks(workload) if _in(v, self.chunks)]
+            found += [make_schedule(schedule, v) for v in chunks]
+        return found
+
+    def admits(self, plan: Plan, cluster: Cluster | None = None) -> Refusal | None:
+        """Why a plan is outside the space; None if it is inside.
+
+        Whether the plan is one at all (degrees divide the operators, devices are distinct) is the
+        checker's to say. With `cluster` the places are judged too: without it, structure and
+        layouts are not.
+        """
+        for field, value, offered in (
+            ("replicas", plan.replicas, self.replicas),
+            ("microbatch", plan.microbatch, self.microbatch),
+        ):
+            if not _in(value, offered):
+                return Refusal(field, str(value), _shown(offered))
+        if plan.schedule not in self.schedules:
+            return Refusal("schedules", plan.schedule, ", ".join(self.schedules))
+        if plan.schedule == ScheduleName.INTERLEAVED and not _in(plan.chunks, self.chunks):
+            return Refusal("chunks", str(plan.chunks), _shown(self.chunks))
+        for index, stage in enumerate(plan.stages):
+            refusal = self._refuses(stage.config)
+            if refusal is not None:
+                return replace(refusal, found=f"stage {index} has {refusal.found}")
+        configs = {stage.config for stage in plan.stages}
+        if self.uniform and len(configs) > 1:
+            labels = ", ".join(sorted(c.label() for c in configs))
+            return Refusal("uniform", f"{len(configs)} configurations ({labels})", "one")
+        return None if cluster is None else self._misplaced(plan, cluster)
+
+    def _refuses(self, config: StageConfig) -> Refusal | None:
+        for field, value, offered in (
+            ("tensor", config.t, self.tensor),
+            ("context", config.context, self.context),
+            ("expert", config.expert, self.expert),
+        ):
+            if not _in(value, offered):
+                return Refusal(field, str(value), _shown(offered))
+        x, _, z = config.tensor
+        if self.decomposition is Decomposition.MEGATRON and x * z > 1:
+            return Refusal("decomposition", f"{config.tensor}", "(1, t, 1) alone")
+        if config.zero not in self.zero:
+            return Refusal("zero", str(config.zero), _shown(self.zero))
+        if config.recompute not in self.recompute:
+            return Refusal("recompute", config.recompute, ", ".join(self.recompute))
+        splits = config.tensor[1] > 1 and x == 1
+        for field, on, possible, switch in (
+            ("sequence", config.sequence_parallel, splits, self.sequence),
+            ("overlap", config.overlap, config.t > 1, self.overlap),
+        ):
+            if possible and on not in switch:
+                return Refusal(field, str(on).lower(), _shown(switch))
+        grid = grid_of(config)
+        able = {hidden(grid, config.zero, config.overlap, flags) for flags in self.hides}
+        if config.hides not in able:
+            words = " or ".join("+".join(flags.words) or "none" for flags in sorted(able))
+            return Refusal("hides", "+".join(config.hides.words) or "none", words)
+        return None
+
+    def _misplaced(self, plan: Plan, cluster: Cluster) -> Refusal | None:
+        from nestopt.placement.model.structure import structured_layouts
+
+        if self.structure is Structure.GENERAL:
+            return None
+        found = structured_layouts(cluster, plan)
+        if not found:
+            return Refusal(
+                "structure",
+                "the stages are no contiguous runs of alive devices in hierarchy order",
+                str(self.structure),
+            )
+        if plan.replicas > 1 and not found & set(self.layouts):
+            return Refusal("layouts", " and ".join(sorted(found)), ", ".join(self.layouts))
+        return None
 
 
-def _integers(
-    key: str, text: str, *, low: int, high: int | None = None, single: bool = False
-) -> tuple[int, ...]:
+def possible_chunks(workload: Workload) -> list[int]:
+    """Numbers of chunks above 1 into which the stages of some pipeline can be cut.
+
+    Every stage holds the operators of each repeated kind in multiples of the chunks, so their
+    number is one too; a stage has no fewer operators than chunks.
+    """
+    counts: dict[str, int] = {}
+    for operator in workload.operators:
+        counts[operator.kind] = counts.get(operator.kind, 0) + 1
+    repeated = [n for n in counts.values() if n > 1]
+    if not repeated:
+        return list(range(2, workload.num_operators + 1))
+    return [v for v in divisors(math.gcd(*repeated)) if v > 1]
+
+
+def _in(value: int, offered: Degrees) -> bool:
+    return offered is ALL or value in offered
+
+
+def _offered(wanted: Degrees, divided: Iterable[int]) -> list[int]:
+    """Degrees wanted, or all divisors of some numbers, and 1."""
+    if wanted is not ALL:
+        return list(wanted)
+    return sorted({1, *(k for number in set(divided) if number > 0 for k in divisors(number))})
+
+
+def _plain(degrees: Degrees) -> str | list[int]:
+    return "all" if degrees is ALL else list(degrees)
+
+
+def _shown(offered: Degrees | tuple[bool, ...]) -> str:
+    return "all" if offered is ALL else ", ".join(str(x).lower() for x in offered)
+
+
+def _integers(name: str, values: Any, low: int) -> tuple[int, ...]:
     try:
-        numbers = tuple(sorted({int(part) for part in text.split(",")}))
-    except ValueError as error:
-        raise InputError(
-            f"{text!r}; expected integers separated by commas", field=f"--set {key}"
-        ) from error
-    span = f"at least {low}" if high is None else f"from {low} to {high}"
-    if any(n < low or (high is not None and n > high) for n in numbers):
-        raise InputError(f"{text!r}; expected integers {span}", field=f"--set {key}")
-    if single and len(numbers) != 1:
-        raise InputError(f"{text!r}; expected one integer", field=f"--set {key}")
-    return numbers
+        found = tuple(values)
+    except TypeError:
+        raise InputError(f"{values!r}; expected some integers", field=name) from None
+    for value in found:
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise InputError(f"{value!r}; expected integers from {low}", field=name)
+    if not found:
+        raise InputError("is empty; expected at least one", field=name)
+    return tuple(sorted(set(found)))
 
 
-def _words(key: str, text: str, known: tuple[str, ...], *, single: bool = False) -> tuple[str, ...]:
-    words = tuple(text.split(","))
-    if any(w not in known for w in words) or (single and len(words) != 1):
-        one = "one of" if single else "some of"
-        raise InputError(f"{text!r}; expected {one} {', '.join(known)}", field=f"--set {key}")
-    return tuple(w for w in known if w in words)
+def _degrees(name: str, values: Any, low: int) -> Degrees:
+    return ALL if values is ALL else _integers(name, values, low)
+
+
+def _word(name: str, value: Any, kind: type[StrEnum]) -> StrEnum:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InputError(f"{value!r}; expected one of {known}", field=name) from None
+
+
+def _words(name: str, values: Any, kind: type[StrEnum]) -> tuple[StrEnum, ...]:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InputError(f"{values!r}; expected some of {', '.join(kind)}", field=name)
+    found = {_word(name, value, kind) for value in values}
+    if not found:
+        raise InputError(f"is empty; expected some of {', '.join(kind)}", field=name)
+    return tuple(word for word in kind if word in found)
+
+
+def _hides(values: Any) -> tuple[Hides, ...]:
+    found = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else []
+    if not found or not all(isinstance(value, Hides) for value in found):
+        raise InputError(f"{values!r}; expected some of Hides", field="hides")
+    return tuple(sorted(set(found)))
+
+
+def _switches(name: str, values: Any) -> tuple[bool, ...]:
+    found = list(values) if hasattr(values, "__iter__") and not isinstance(values, str) else []
+    if not found or not all(isinstance(value, bool) for value in found):
+        raise InputError(f"{values!r}; expected False, True or both", field=name)
+    return tuple(sorted({bool(value) for value in found}))
+
+
+_WORDS: dict[str, type[StrEnum]] = {
+    "recompute": Recompute, "layouts": Layout, "schedules": ScheduleName,
+}  # fmt: skip
+
+_DOUBLING = (1, 2, 4, 8, 16, 32, 64)
+
+SPACE_NAMES: dict[str, PlanSpace] = {
+    "full": PlanSpace(),
+    "default": PlanSpace(),
+    "4d": PlanSpace(decomposition=Decomposition.FOUR_D, overlap=(False, True)),
+    "megatron-core": PlanSpace(
+        zero=(0, 1),
+        schedules=(ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED),
+        uniform=True,
+    ),
+    "torchtitan": PlanSpace(
+        zero=(0, 2, 3), sequence=(True,), layouts=(Layout.INNER,), uniform=True
+    ),
+    "default-1": PlanSpace(
+        tensor=_DOUBLING[:5],
+        context=(1,),
+        expert=_DOUBLING,
+        schedules=(ScheduleName.ONE_F_ONE_B,),
+    ),
+}
+"""Spaces by name.
+
+``full`` (also ``default``) is everything that the model allows but 4D decompositions and overlap,
+``4d`` adds these. ``megatron-core`` and ``torchtitan`` are what those frameworks run: one
+configuration for all stages; the distributed optimizer (ZeRO 1), or fully sharded data parallelism
+(ZeRO 2 or 3, sequence parallelism wherever tensor parallelism is, replicas inside a stage's block).
+``default-1`` is the default of instances of schema 1: degrees in powers of two, no context
+parallelism, 1F1B.
+"""

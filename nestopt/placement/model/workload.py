@@ -5,6 +5,7 @@ The meaning of every field is in ``MODEL.md``, section 3.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,18 @@ class Operator:
     def __post_init__(self) -> None:
         if not self.kind:
             object.__setattr__(self, "kind", self.name)
+        where = f"operator {self.name}"
+        for f in fields(self):
+            # One form of every number, so that equal operators are written alike.
+            if f.type == "float":
+                number = _number(getattr(self, f.name), f"{where}.{f.name}")
+                object.__setattr__(self, f.name, number)
+        for name in ("x_fwd", "x_bwd"):
+            sizes = tuple(_number(v, f"{where}.{name}") for v in getattr(self, name))
+            object.__setattr__(self, name, sizes)
+        for name in ("time_fwd", "time_bwd"):
+            times = {k: _number(v, f"{where}.{name}") for k, v in getattr(self, name).items()}
+            object.__setattr__(self, name, times)
         if set(self.time_fwd) != set(self.time_bwd):
             raise InputError(
                 "time_fwd and time_bwd name different device types", field=f"operator {self.name}"
@@ -93,6 +106,10 @@ class Edge:
     target: int
     bytes: float
 
+    def __post_init__(self) -> None:
+        where = f"edge {self.source} -> {self.target}, bytes"
+        object.__setattr__(self, "bytes", _number(self.bytes, where))
+
 
 @dataclass(frozen=True, slots=True)
 class Tied:
@@ -101,6 +118,9 @@ class Tied:
     first: int
     second: int
     params: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", _number(self.params, "tied.params"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +147,10 @@ class Workload:
     model_flops: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("bytes_weight", "bytes_gradient", "bytes_optimizer"):
+            object.__setattr__(self, name, _number(getattr(self, name), name))
+        if self.model_flops is not None:
+            object.__setattr__(self, "model_flops", _number(self.model_flops, "model_flops"))
         count = len(self.operators)
         if count == 0:
             raise InputError("no operator; expected at least one", field="operators")
@@ -163,6 +187,14 @@ class Workload:
                     raise InputError(f"operator {which} does not exist", field="tied")
             if self.tied.params > self.operators[self.tied.second].params:
                 raise InputError("more shared parameters than the operator has", field="tied")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Workload):
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(self))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.global_batch, len(self.operators), self.edges))
 
     @property
     def num_operators(self) -> int:
@@ -288,6 +320,13 @@ class Workload:
         sizes = [edge_bytes] * count if isinstance(edge_bytes, (int, float)) else list(edge_bytes)
         edges = tuple(Edge(i, i + 1, sizes[i]) for i in range(count))
         return cls(name, tuple(operators), edges, global_batch, **other)
+
+
+def _number(value: float, where: str) -> float:
+    """A float of a number, finite and not negative."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise InputError(f"{value!r}; expected a finite number of at least zero", field=where)
+    return float(value) + 0.0
 
 
 def _plain(value: Any) -> Any:

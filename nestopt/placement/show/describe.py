@@ -166,18 +166,17 @@ def _cells(run: _Run, workload: Workload, plan: Plan, pricing: Pricing) -> list[
     ]
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: Result, over: str) -> str:
     reason, limit = result.termination.reason.value, result.termination.limit.value
     if reason == "optimal":
         proved = " within the gap asked for" if result.gap and result.gap > 1e-6 else ""
-        space = result.settings.get("space")
-        return f"OPTIMAL{proved}" + (f" over the {space} space" if space else "")
+        return f"OPTIMAL{proved}{over}"
     if reason == "feasible":
         ended = {"iterations": "its search ended", "interrupted": "interrupted"}
-        return f"FEASIBLE, not proved optimal ({ended.get(limit, f'{limit} limit')})"
+        return f"FEASIBLE{over}, not proved optimal ({ended.get(limit, f'{limit} limit')})"
     if reason == "infeasible":
-        return "INFEASIBLE: proved that no plan exists, because"
-    return f"NO PLAN FOUND ({limit} limit)" if reason == "no-solution" else reason.upper()
+        return f"INFEASIBLE{over}: proved that no plan exists, because"
+    return f"NO PLAN FOUND{over} ({limit} limit)" if reason == "no-solution" else reason.upper()
 
 
 def _gap(result: Result) -> str:
@@ -188,12 +187,12 @@ def _gap(result: Result) -> str:
     return proved if gap is None else f"{proved}, gap to bound {100 * max(gap, 0.0):.3g} %"
 
 
-def _headline(result: Result, console: Console) -> None:
+def _headline(result: Result, console: Console, over: str = "") -> None:
     reason = result.termination.reason.value
     colour = {"optimal": "bold green", "feasible": "bold yellow"}.get(reason, "bold red")
     name = result.instance.get("name", "placement")
     console.print(f"{name}, by {result.method} in {format_seconds(result.seconds)}", markup=False)
-    console.print(_verdict(result), style=colour, markup=False)
+    console.print(_verdict(result, over), style=colour, markup=False)
     for line in result.infeasible_because:
         console.print(f"  {line}", markup=False)
 
@@ -210,16 +209,16 @@ def describe(result: Result, console: Console) -> None:
         Holds its instance.
     console : rich.console.Console
     """
-    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.of_result import instance_of
     from nestopt.placement.model.plan import Plan
 
-    _headline(result, console)
-    if result.solution is None:
+    instance = instance_of(result)
+    _headline(result, console, f" over space {instance.space.label}")
+    if result.solution_json is None:
         console.print(_gap(result))
         return
-    instance = PlacementInstance.from_json(result.instance["data"])
     workload, cluster = instance.workload, instance.cluster
-    plan = Plan.from_json(result.solution)
+    plan = Plan.from_json(result.solution_json)
     pricing = price(workload, cluster, plan)
     seconds = pricing.iteration_time
     used = sum(stage.devices.size for stage in plan.stages)
@@ -234,7 +233,8 @@ def describe(result: Result, console: Console) -> None:
         ("iteration", f"{format_seconds(seconds)}, MFU "
          f"{100 * mfu(workload, cluster, plan, seconds):.1f} %"),
         ("bottleneck", f"{format_seconds(pricing.bottleneck)} a micro-batch"),
-        ("proof", f"{_gap(result)} ({result.settings.get('objective', 'iteration-time')})"),
+        ("proof", f"{_gap(result)} ({instance.objective})"),
+        ("space", str(instance.space)),
         ("devices", f"{used} used, {idle} idle{failed}"),
         ("batch", f"{workload.global_batch} = {_number(plan.replicas, 'replica')} x "
          f"{_number(pricing.microbatches, 'micro-batch')} x {_number(plan.microbatch, 'sample')}"),
@@ -263,12 +263,12 @@ def describe_maxload(result: Result, console: Console) -> None:
     if result.objective is not None:
         console.print(f"  largest load {_to_nine_digits(result.objective)}", markup=False)
     console.print(f"  {_gap(result)}", markup=False)
-    if result.solution is None:
+    if result.solution_json is None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("stage", "device", "operators", "load", "memory"):
         table.add_column(column, justify="left" if column == "device" else "right")
-    for index, stage in enumerate(result.solution["stages"]):
+    for index, stage in enumerate(result.solution_json["stages"]):
         table.add_row(
             str(index),
             stage["device"],
@@ -295,11 +295,11 @@ def describe_piper(result: Result, console: Console) -> None:
     from nestopt.placement.partitioning.piper import PiperProblem
 
     _headline(result, console)
-    if result.solution is None:
+    if result.solution_json is None:
         console.print(_gap(result))
         return
     problem = PiperProblem.from_json(result.instance["data"])
-    stages, used = result.solution["stages"], result.solution["devices"]
+    stages, used = result.solution_json["stages"], result.solution_json["devices"]
     variants = [_piper_variants(problem, stage) for stage in stages]
     known = list(dict.fromkeys(name for names in variants for name in names))
     rows = [

@@ -15,8 +15,8 @@ from nestopt.placement.judge.check.verify import (
     check_claims,
     check_plan,
     check_result,
-    structured_layout,
 )
+from nestopt.placement.model.structure import structured_layout
 
 __all__ = [
     "BOUND_TOLERANCE",

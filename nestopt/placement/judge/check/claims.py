@@ -45,7 +45,7 @@ def is_solved(result: Result) -> bool:
     """
     reason = result.termination.reason
     solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
-    if solved != (result.solution is not None) or solved != (result.objective is not None):
+    if solved != (result.solution_json is not None) or solved != (result.objective is not None):
         raise CheckError(
             f"termination {reason.value}, but solution and objective are "
             f"{'missing' if solved else 'present'}"

@@ -198,6 +198,11 @@ def _check_schedule(workload: Workload, plan: Plan) -> str:
         raise CheckError(f"{m} micro-batches are no multiple of {stages} stages (interleaved)")
     total = Counter(o.kind for o in workload.operators)
     for index, stage in enumerate(plan.stages):
+        if len(stage.operators) < chunks:
+            raise CheckError(
+                f"stage {index} has {len(stage.operators)} operators; {chunks} chunks need "
+                "at least one each"
+            )
         held = Counter(workload.operators[i].kind for i in stage.operators)
         for kind, number in held.items():
             if total[kind] > 1 and number % chunks:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
 from nestopt.placement.judge.check.pricing import Pricing, price
 from nestopt.placement.judge.check.structure import check_structure
-from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.workload import Workload
+from nestopt.placement.model.structure import structured_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from nestopt.core.result import Result
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.workload import Workload
 
 __all__ = [
     "BOUND_TOLERANCE",
@@ -26,7 +25,6 @@ __all__ = [
     "check_claims",
     "check_plan",
     "check_result",
-    "structured_layout",
 ]
 
 TOLERANCE = 1e-9
@@ -118,50 +116,35 @@ def check_result(result: Result) -> list[str]:
     CheckError
         For the first thing that is wrong.
     """
-    workload, cluster = _instance_of(result)
+    instance = _instance_of(result)
     lines = ["the instance has the stated hash", *_check_termination(result)]
-    if result.solution is None or result.objective is None:
+    if result.solution_json is None or result.objective is None:
         return lines
     try:
-        plan = Plan.from_json(result.solution)
+        plan = Plan.from_json(result.solution_json)
     except InputError as error:
         raise CheckError(f"solution: {error}") from error
-    kind = result.settings.get("objective", "iteration-time")
-    lines += check_plan(workload, cluster, plan, result.objective, kind)
+    lines += check_plan(
+        instance.workload, instance.cluster, plan, result.objective, instance.objective
+    )
     lines.append(_check_bound(result, result.objective))
-    layout = structured_layout(cluster, plan)
-    if result.settings.get("space") == "structured":
-        if layout is None:
-            raise CheckError(
-                "the plan lies outside the structured space that it is said to be of: its stages "
-                "are no contiguous runs of alive devices in hierarchy order"
-            )
-        lines.append(f"the plan lies in the structured space (layout {layout})")
-    if result.settings.get("uniform") in (True, "true"):
-        configs = {stage.config for stage in plan.stages}
-        if len(configs) > 1:
-            raise CheckError(
-                f"uniform=true, but the stages have {len(configs)} configurations: "
-                + ", ".join(sorted(c.label() for c in configs))
-            )
-        lines.append("all stages have one configuration")
-    return lines
+    refusal = instance.space.admits(plan, instance.cluster)
+    if refusal is not None:
+        raise CheckError(f"the plan is outside the space {instance.space.label}: {refusal}")
+    layout = structured_layout(instance.cluster, plan)
+    where = "" if layout is None else f" (layout {layout})"
+    return [*lines, f"the plan lies in the space {instance.space.label}{where}"]
 
 
-def _instance_of(result: Result) -> tuple[Workload, Cluster]:
-    data = result.instance.get("data")
-    if not isinstance(data, dict):
-        raise CheckError("instance.data: the result does not hold its instance")
-    digest = sha256_of(data)
-    if result.instance.get("sha256") != digest:
+def _instance_of(result: Result) -> PlacementInstance:
+    instance = instance_of(result)
+    stated = result.instance.get("sha256")
+    digests = sha256_of(result.instance["data"]), sha256_of(instance.to_json())
+    if stated not in digests:
         raise CheckError(
-            f"instance.sha256: {result.instance.get('sha256')!r}, but the instance in the result "
-            f"has {digest!r}"
+            f"instance.sha256: {stated!r}, but the instance in the result has {digests[0]!r}"
         )
-    try:
-        return Workload.from_json(data.get("workload")), Cluster.from_json(data.get("cluster"))
-    except InputError as error:
-        raise CheckError(f"instance.data: {error}") from error
+    return instance
 
 
 def check_claims(plan: Plan, pricing: Pricing) -> str | None:
@@ -214,10 +197,10 @@ def _check_termination(result: Result) -> list[str]:
     """Termination and solution fit together; lines only if there is no solution."""
     reason = result.termination.reason.value
     if reason in ("optimal", "feasible"):
-        if result.solution is None or result.objective is None:
+        if result.solution_json is None or result.objective is None:
             raise CheckError(f"the result is {reason} but has no solution or no objective")
         return []
-    if result.solution is not None or result.objective is not None:
+    if result.solution_json is not None or result.objective is not None:
         raise CheckError(f"the result is {reason} but has a solution or an objective")
     if reason == "infeasible":
         if result.bound != math.inf:
@@ -243,40 +226,3 @@ def _check_bound(result: Result, objective: float) -> str:
             )
         return f"bound {bound:.9g} meets the objective (the bound itself is not proved again)"
     return f"bound {bound:.9g} is at most the objective (the bound itself is not proved again)"
-
-
-def structured_layout(cluster: Cluster, plan: Plan) -> str | None:
-    """The layout of the structured space that a plan has: ``inner``, ``outer`` or None.
-
-    ``MODEL.md``, section 8. A plan of a single replica that is in both counts as ``inner``.
-    """
-    count = len(cluster.type_of)
-    failed = set(cluster.failed)
-    alive = [i for i in range(count) if i not in failed]
-    rank = np.full(count, -1)
-    rank[alive] = np.arange(len(alive))
-    places = [rank[stage.devices] for stage in plan.stages]
-    if _in_order(run.ravel() for run in places):
-        return "inner"
-    # outer: the same offsets in each of d windows of equal width, n
-    if not _in_order(run[0] for run in places):
-        return None
-    widths = {int(run[r + 1, 0] - run[r, 0]) for run in places for r in range(len(run) - 1)}
-    if len(widths) != 1:
-        return None
-    n = widths.pop()
-    fits = all(
-        run[r].tolist() == (run[0] + r * n).tolist() for run in places for r in range(len(run))
-    )
-    inside = int(places[-1][0, -1]) < n and n * plan.replicas <= len(alive)
-    return "outer" if fits and inside else None
-
-
-def _in_order(runs: Iterable[np.ndarray]) -> bool:
-    """Whether each run is contiguous and ascending and starts after the one before."""
-    last = -1
-    for run in runs:
-        if run[0] <= last or (np.diff(run) != 1).any():
-            return False
-        last = run[-1]
-    return True

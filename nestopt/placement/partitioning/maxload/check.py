@@ -36,9 +36,9 @@ def check(result: Result) -> list[str]:
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
         return lines + _check_unsolved(data, result)
-    assert result.solution is not None
+    assert result.solution_json is not None
     try:
-        stages = result.solution["stages"]
+        stages = result.solution_json["stages"]
         for stage in stages:
             if stage["device"] not in ("accelerator", "cpu"):
                 raise CheckError(f"solution.stages: unknown device {stage['device']!r}")

@@ -31,11 +31,11 @@ def check(result: Result) -> list[str]:
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
         return [*lines, "no solution is claimed"]
-    assert result.solution is not None
+    assert result.solution_json is not None
     try:
-        stages = result.solution["stages"]
+        stages = result.solution_json["stages"]
         lines += _check_layers(data, stages)
-        lines += _check_degrees(data, result.solution)
+        lines += _check_degrees(data, result.solution_json)
         lines += _check_memory(data, stages)
         times = _check_times(data, stages)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.errors import InputError
 from nestopt.core.result import Limit, Reason, Termination
 from nestopt.placement.model.ideals import TooManyIdealsError
 from nestopt.placement.model.models import parse_count
-from nestopt.placement.model.space import SpaceSettings
 from nestopt.placement.partitioning.piper.equal import equal_split
 from nestopt.placement.partitioning.piper.model import PiperStage, stage_time
 from nestopt.placement.partitioning.piper.outcome import infeasible_reasons, make_result, work_bound
@@ -35,6 +35,13 @@ __all__ = ["solve_dp"]
 
 _PRECISION = 1e-12
 _Shape = tuple[int, int]
+
+
+def _switch(key: str, options: SolveOptions) -> bool:
+    text = options.set.get(key, "false")
+    if text not in ("true", "false"):
+        raise InputError(f"{text!r}; expected true or false", field=f"--set {key}")
+    return text == "true"
 
 
 def solve_dp(problem: PiperProblem, options: SolveOptions) -> Result:
@@ -61,7 +68,7 @@ def solve_dp(problem: PiperProblem, options: SolveOptions) -> Result:
         for d in range(1, min(problem.devices // t, problem.micro_batches) + 1)
         if problem.micro_batches % d == 0
     ]
-    uniform = SpaceSettings.parse(options.set).uniform
+    uniform = _switch("uniform", options)
     plan = equal_split(problem)
     value = math.inf if plan is None else _value(problem, plan)
     bound = value

@@ -95,7 +95,7 @@ def make_result(
         seconds=seconds,
         seed=options.seed,
         threads=options.threads,
-        solution=solution,
+        solution_json=solution,
         infeasible_because=reasons,
         stats=stats or {},
         settings={"model": "piper", "objective": "bottleneck"} | dict(options.set),

@@ -1,0 +1,5 @@
+"""``python -m nestopt`` is the command line."""
+
+from nestopt.cli import main
+
+main()
