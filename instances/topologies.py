@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.instances import fabrics, grids, machines
 from nestopt.instances.failures import Failures, fail
 from nestopt.instances.heterogeneity import RECIPES, apply_heterogeneity
@@ -94,10 +94,21 @@ def perturbed(network: Network, options: Options) -> tuple[Network, Failures, in
     for position, recipe in enumerate(options.heterogeneity):
         rng = stream(options.seed, "heterogeneity", position)
         network = apply_heterogeneity(network, recipe, rng)
+    if options.failed:
+        network = _without(network, options.failed)
     model = options.failure_model()
     if model.empty and not options.connected:
         return network.renamed(name), Failures((), ()), 1
     return fail(network, model, options.seed, connected=options.connected, name=name)
+
+
+def _without(network: Network, failed: tuple[int, ...]) -> Network:
+    """The network without these NPUs, by the number of the node."""
+    npus = set(network.npus.tolist())
+    for number in failed:
+        if number not in npus:
+            raise InputError(f"{number} is no NPU of {network.name}", field="fail")
+    return network.without(failed)
 
 
 def network_by_name(name: str) -> Network:

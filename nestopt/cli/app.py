@@ -30,7 +30,7 @@ __all__ = ["app", "main"]
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

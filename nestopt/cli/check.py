@@ -28,11 +28,11 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read or is no result
       5  a check failed (named on stderr)
     """
+    from nestopt import api
     from nestopt.cli.output import print_json
-    from nestopt.core.verify import verify_file
 
     try:
-        lines = verify_file(result)
+        lines = api.check(result)
     except CheckError as error:
         raise CheckError(f"{result}: {error}") from error
     if json:

@@ -9,6 +9,7 @@ import typer
 __all__ = [
     "ClusterOption",
     "CollectiveOption",
+    "FailOption",
     "InstanceArgument",
     "JsonOption",
     "ObjectiveOption",
@@ -64,6 +65,15 @@ TopologyOption = Annotated[
         "--topology",
         metavar="T",
         help="Collective: the network, such as mesh2d:8x8; a library name or a file.",
+    ),
+]
+FailOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail",
+        metavar="N,N,...",
+        help="Numbers of devices (NPUs) that have failed, such as 13,200 or 0-7; the same as "
+        "+fail:13:200 behind the name of the cluster or topology.",
     ),
 ]
 ObjectiveOption = Annotated[

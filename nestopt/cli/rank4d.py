@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestopt.cli.parameters import JsonOption
+from nestopt.cli.parameters import FailOption, JsonOption
 from nestopt.core.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def rank4d(
             "--cluster", metavar="C", help="A cluster of the library, such as perlmutter-1024."
         ),
     ],
+    fail: FailOption = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -92,7 +93,7 @@ def rank4d(
         raise UsageError(f"--rows {rows}: expected at least 1")
     table = rank_table(
         dense_model(workload),
-        cluster,
+        cluster if fail is None else f"{cluster}+fail:{fail.replace(' ', '')}",
         batch=batch,
         mode=mode,
         overlap=_overlap(overlap),

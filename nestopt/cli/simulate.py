@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from nestopt.cli.parameters import JsonOption, ResultArgument
-from nestopt.core.errors import InputError
 
 __all__ = ["simulate"]
 
@@ -30,14 +28,12 @@ def simulate(result: ResultArgument, json: JsonOption = False) -> None:
       0  simulated
       1  the file cannot be read, is no result or holds no solution
     """
+    from nestopt import api
     from nestopt.cli.inputs import read_result
     from nestopt.cli.output import definitions, print_json, quantity, signed_percent
-    from nestopt.core.problem import get_problem
 
     loaded = read_result(result)
-    if loaded.solution_json is None:
-        raise InputError("is null; nothing to simulate", file=result, field="solution")
-    played = get_problem(loaded.problem).simulate(loaded, directory=Path(result).parent)
+    played = api.simulate(result)
     if json:
         print_json({"schema": SCHEMA, "file": result, "problem": loaded.problem} | played)
         return

@@ -39,6 +39,9 @@ class Problem(Protocol):
     def from_names(self, names: dict[str, str], settings: dict[str, str]) -> Any:
         """The instance from ``--workload/--cluster`` or ``--collective/--topology`` values."""
 
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> Any:
+        """The instance of two parts; each is an object, a name or a file."""
+
     def from_json(self, data: dict[str, Any], *, file: str | None = None) -> Any:
         """The instance from its JSON form; `InputError` names file, field and value."""
 

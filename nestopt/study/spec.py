@@ -73,6 +73,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.io import validate_model
+from nestopt.core.pricing import DEFAULT_SET
 
 __all__ = ["METRICS", "InstancesFile", "MethodFile", "ReportFile", "StudyFile", "read_spec"]
 
@@ -241,6 +242,7 @@ class StudyFile(_Strict):
     instances: list[InstancesFile] = Field(min_length=1)
     methods: list[MethodFile] = Field(min_length=1)
     report: ReportFile = ReportFile()
+    pricing: str = DEFAULT_SET
 
 
 def read_spec(path: str | Path) -> StudyFile:
