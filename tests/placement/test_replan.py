@@ -14,6 +14,7 @@ from nestopt.core.registry import get_method, named
 from nestopt.core.verify import verify
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.replan.candidates import fewer_replicas, with_spares
 from nestopt.placement.replan.moves import moves_between, renumbered
 from nestopt.placement.replan.solve import failed_cluster, replan
@@ -136,7 +137,9 @@ def test_failures_are_named_by_device_and_node() -> None:
 
 @pytest.fixture(scope="module")
 def placed():
-    result = get_method("placement", "dp")(PlacementInstance(WORKLOAD, CLUSTER), SolveOptions())
+    result = get_method("placement", "dp")(
+        PlacementInstance(WORKLOAD, CLUSTER, PlanSpace.named("default-1")), SolveOptions()
+    )
     verify(result)
     return result
 

@@ -143,10 +143,10 @@ def replan(
     from nestopt.placement.pricing.evaluate import evaluate
 
     began = time.perf_counter()
-    if old.problem != "placement" or old.solution is None or "data" not in old.instance:
+    if old.problem != "placement" or old.solution_json is None or "data" not in old.instance:
         raise NestoptError("the result holds no plan to start from")
     before = PlacementInstance.from_json(old.instance["data"])
-    plan = Plan.from_json(old.solution)
+    plan = Plan.from_json(old.solution_json)
     cluster = failed_cluster(before.cluster, devices, nodes)
     now = replace(before, cluster=cluster, name=f"{before.name}, after a failure")
     found = _dp(now, time_limit, seed, threads)
@@ -177,9 +177,9 @@ def _plans(found: Result, old: Plan, now: PlacementInstance) -> Iterator[tuple[s
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.replan.candidates import nearby
 
-    if found.solution is not None:
+    if found.solution_json is not None:
         proved = found.termination.reason.value
-        yield f"dynamic program ({proved})", Plan.from_json(found.solution)
+        yield f"dynamic program ({proved})", Plan.from_json(found.solution_json)
     yield from nearby(old, now.cluster, now.workload)
 
 
@@ -227,9 +227,11 @@ def _result(
         "operators_from_checkpoint": list(moves.lost),
     }
     plan, _ = reported(now.workload, now.cluster, chosen.plan)
-    if chosen.name.startswith("dynamic program"):
+    # another numbering of the replicas is the same plan, but may be no structured one
+    inside = now.space.admits(plan, now.cluster) is None
+    if inside and chosen.name.startswith("dynamic program"):
         return replace(
-            found, method="replan", solution=plan.to_json(), seconds=seconds,
+            found, method="replan", solution_json=plan.to_json(), seconds=seconds,
             stats={**found.stats, **stats},
         )  # fmt: skip
     general = replace(now, space=replace(now.space, structure=Structure.GENERAL))
@@ -243,7 +245,7 @@ def _result(
         bound=bound,
         seconds=seconds,
         seed=seed,
-        solution=plan.to_json(),
+        solution_json=plan.to_json(),
         witness=witness,
         stats=stats,
     )
