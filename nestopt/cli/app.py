@@ -11,6 +11,7 @@ import typer
 from nestopt.cli.bound import bound
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
+from nestopt.cli.export import export_file
 from nestopt.cli.generate import generate
 from nestopt.cli.library import library
 from nestopt.cli.methods import methods
@@ -21,7 +22,7 @@ from nestopt.cli.run import run
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.study import study
-from nestopt.cli.transfer import export_file, import_file
+from nestopt.cli.transfer import import_file
 from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
 from nestopt.core.errors import NestoptError
@@ -94,7 +95,7 @@ _COMMANDS = (
     (validate, "validate", "Compare predictions with measured training runs."),
     (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
     (import_file, "import", "Read a file of another tool."),
-    (export_file, "export", "Write a topology for another tool."),
+    (export_file, "export", "Write a schedule, plan or topology for another tool."),
     (methods, "methods", "Methods of solve and the keys of --set."),
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )
