@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.problem import Problem
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
     from nestopt.placement.model.space import PlanSpace
 
     Progress = Callable[[float, float | None, float, str], Any]
@@ -255,6 +256,9 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result
             termination=Termination(Reason.NO_SOLUTION, limit),
             objective=None,
             bound=best,
+            witness=(
+                {"kind": "search", "name": name, "value": best} if math.isfinite(best) else None
+            ),
             seconds=time.perf_counter() - started,
             seed=options.seed,
             threads=options.threads,
@@ -326,18 +330,19 @@ def _read(result: Result | str | Path) -> Result:
     return found
 
 
-def check(result: Result | str | Path) -> list[str]:
+def check(result: Result | str | Path) -> Verdict:
     """Check a result, or the file of one, with the independent checker.
 
     Returns
     -------
-    list of str
-        One line for each thing that was verified.
+    Verdict
+        As a sequence, one line for each thing that was verified; ``claimed`` lists what the result
+        claims and nothing proves (an optimum by exhausted search, say).
 
     Raises
     ------
     CheckError
-        If anything is wrong, with what and where.
+        If anything is wrong, with what and where; also for a claim without any ground.
     InputError
         If the file cannot be read or is no result.
     """

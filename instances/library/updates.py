@@ -220,7 +220,7 @@ def check_stored(name: str, archive: Archive) -> list[str]:
     result = Result.from_json(read_json(path))
     data = load(name).to_json()
     result.instance = {"name": data["name"], "sha256": result.instance["sha256"], "data": data}
-    lines = get_problem(entry(name).problem).check(result)
+    lines = list(get_problem(entry(name).problem).check(result))
     record = archive.records.get(name)
     if record is None or record.objective is None or record.objective.value != result.objective:
         raise CheckError(f"{name}: the kept solution's objective is not the archive's")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["rank4d"]
 
-MODES = ("full", "corrected", "published")
+MODES = ("full", "layers", "corrected", "published")
 DEFAULT_OVERLAPS = "all-reduce,reduce-scatter,all-gather,data"
 
 
@@ -45,8 +45,10 @@ def rank4d(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="Communication model: full (latency, cheapest algorithm, memory, overlap), "
-            "corrected (AxoNN's with the right sizes) or published (as released).",
+            help="Model: full (the placement model: what solve charges the one-stage plan), "
+            "layers (AxoNN's overlaps product by product, on its measured bandwidths), "
+            "corrected (AxoNN's communication alone, with the right sizes) or published (as "
+            "released).",
         ),
     ] = MODES[0],
     overlap: Annotated[
@@ -54,8 +56,9 @@ def rank4d(
         typer.Option(
             "--overlap",
             metavar="LIST",
-            help="Mode full: what is hidden behind compute; any of all-reduce, reduce-scatter, "
-            "all-gather, data, cache-weights, two-way with commas between, or none.",
+            help="Modes full and layers: what is hidden behind compute; any of all-reduce, "
+            "reduce-scatter, all-gather, data, cache-weights, two-way with commas between, or "
+            "none. The mode full has the first three together or not at all.",
         ),
     ] = DEFAULT_OVERLAPS,
     rows: Annotated[
@@ -66,8 +69,8 @@ def rank4d(
     """Rank the 4D decompositions (Gx, Gy, Gz, Gdata) of a transformer on a cluster.
 
     For each: the bytes that a device sends, the time of all communication, what of it
-    overlap leaves exposed, the iteration time by formula and by event simulation, and
-    the memory of a device. The best comes first; what does not fit comes last.
+    overlap leaves exposed, the iteration time (in the mode layers by event simulation
+    too), and the memory of a device. The best comes first; what does not fit comes last.
 
     \b
     Examples:

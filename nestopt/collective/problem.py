@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
 
 __all__ = ["PROBLEM", "CollectiveProblem"]
 
@@ -78,7 +79,7 @@ class CollectiveProblem:
         """
         return CollectiveInstance.from_json(data, file=file)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
         """Check a result independently: its schedule, its bound and what it claims.
 
         Raises

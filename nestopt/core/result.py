@@ -199,7 +199,7 @@ class Result:
         bound = _unfinite(read.bound)
         return cls(
             problem=read.problem,
-            instance=read.instance,
+            instance=read.instance.model_dump(exclude_unset=True),
             method=read.method,
             termination=termination,
             objective=_unfinite(read.objective),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
@@ -130,8 +131,8 @@ class PlacementProblem:
         chosen = instance.space if space is None else parse_space(space, instance.space)
         return instance.over(parse_space(settings, chosen), objective)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        """Check a result independently; one line for each thing verified.
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
+        """Check a result independently: what is verified, and what is merely claimed.
 
         Raises
         ------
