@@ -6,21 +6,25 @@ have in `nestopt.formulations.collective.milp`, so that the two files read side 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from nestopt.formulations.collective.grid import GridProblem, Send
 from nestopt.formulations.collective.windows import Windows
+from nestopt.formulations.families import Families, family
 from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from nestopt.formulations.collective.symmetry import Symmetry
+    from nestopt.formulations.families import Addition
 
 __all__ = ["CollectiveCpsat"]
 
 
-class CollectiveCpsat:
+class CollectiveCpsat(Families):
     """Feasibility of a `GridProblem` within a horizon.
 
     Variables (each only at the ticks where it can be true, see `Windows`), all Boolean:
@@ -38,10 +42,15 @@ class CollectiveCpsat:
         horizon: int,
         symmetries: Sequence[Symmetry] = (),
         stop: Callable[[], None] = lambda: None,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         from ortools.sat.python import cp_model
 
-        self.problem, self.symmetries, self.stop = problem, symmetries, stop
+        self.problem, self.symmetries, self._stop = problem, symmetries, stop
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
+        self.horizon = horizon
         self.windows = Windows(problem, horizon)
         self.model = cp_model.CpModel()
         self.send = {k: self._flag("send", k) for k in self.windows.sends()}
@@ -49,41 +58,59 @@ class CollectiveCpsat:
         self.whole = {k: self._flag("whole", k) for k in self.windows.wholes()}
         self.hold = {k: self._flag("hold", k) for k in self.windows.holds()}
         self.done = {k: self._flag("done", k) for k in self.windows.dones()}
+        for name in ("send", "part", "whole", "hold", "done"):
+            self.symbols[name] = len(getattr(self, name))
         self.add_constraints()
 
     def _flag(self, name: str, key: tuple[int, int, int]) -> Any:
         return self.model.new_bool_var(f"{name}[{key[0]},{key[1]},{key[2]}]")
 
+    def stop(self) -> None:
+        """Raise what `stop` raises once the time is over."""
+        self._stop()
+
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of the solver's own kind; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        self.model.add(variable == value)
+
     def add_constraints(self) -> None:
-        """All families; stops between them when the time is over."""
-        for add in (
-            self.add_delivery,
-            self.add_single_arrival,
-            self.add_holding,
-            self.add_causality,
-            self.add_link_capacity,
-            self.add_switch_copies,
-            self.add_sum_formation,
-            self.add_sum_progress,
-            self.add_no_late_contribution,
-            self.add_switch_parts,
-            self.add_symmetry_breaking,
-        ):
-            self.stop()
-            add()
+        """All constraint families."""
+        self.add_delivery()
+        self.add_single_arrival()
+        self.add_holding()
+        self.add_causality()
+        self.add_link_capacity()
+        self.add_switch_copies()
+        self.add_sum_formation()
+        self.add_sum_progress()
+        self.add_no_late_contribution()
+        self.add_switch_parts()
+        self.add_symmetry_breaking()
+        self.add_additions()
         self.stop()
 
+    @family
     def add_delivery(self) -> None:
         """Every target holds its chunk at the end."""
         for c, v in self.windows.deliveries():
             arrivals = self._arrivals(c, v)
             self.model.add_exactly_one(arrivals) if arrivals else self.model.add_bool_or([])
 
+    @family
     def add_single_arrival(self) -> None:
         """A node that can multicast receives a chunk at most once."""
         for c, v in self.windows.relays():
             self.model.add_at_most_one(self._arrivals(c, v))
 
+    @family
     def add_holding(self) -> None:
         """A node holds a chunk from the tick at which it arrives (or becomes whole) on."""
         for (c, v, t), hold in self.hold.items():
@@ -96,6 +123,7 @@ class CollectiveCpsat:
                 self.model.add_implication(gain, hold)
             self.model.add_bool_or([*gains, hold.negated()])
 
+    @family
     def add_causality(self) -> None:
         """A copy leaves a node only while the node holds the chunk."""
         for (c, e, t), send in self.send.items():
@@ -103,16 +131,19 @@ class CollectiveCpsat:
             if self.problem.multicast[u] and not self.windows.holds_initially(c, u, t):
                 self.model.add_implication(send, self.hold[c, u, t])
 
+    @family
     def add_link_capacity(self) -> None:
         """A link carries one chunk at a time."""
         for clique in self.windows.conflicts():
             self.model.add_at_most_one(self._literal(*key) for key in clique)
 
+    @family
     def add_switch_copies(self) -> None:
         """A switch that cannot multicast sends on each copy that it received at most once."""
         for leaving, arrived in self.windows.switch_balances(partial=False):
             self.model.add(sum(self.send[k] for k in leaving) <= sum(self.send[k] for k in arrived))
 
+    @family
     def add_sum_formation(self) -> None:
         """Every sum becomes whole at exactly one node; every other contributor passes on once."""
         for c in self.windows.sums:
@@ -124,6 +155,7 @@ class CollectiveCpsat:
                 else:
                     self.model.add_at_most_one(events)
 
+    @family
     def add_sum_progress(self) -> None:
         """A node is done with a sum once it has passed on its part or has the whole."""
         for (c, v, t), done in self.done.items():
@@ -136,6 +168,7 @@ class CollectiveCpsat:
                 self.model.add_implication(gain, done)
             self.model.add_bool_or([*gains, done.negated()])
 
+    @family
     def add_no_late_contribution(self) -> None:
         """A part arrives only where it can still be added, and is then passed on or made whole."""
         for (c, e, t), part in self.part.items():
@@ -148,6 +181,7 @@ class CollectiveCpsat:
                 self.model.add_implication(part, before.negated())
             self.model.add_implication(part, self.done[c, v, self.windows.horizon])
 
+    @family
     def add_switch_parts(self) -> None:
         """A switch that cannot add sends on every part that it received, each by itself."""
         for leaving, arrived in self.windows.switch_balances(partial=True):
@@ -155,6 +189,7 @@ class CollectiveCpsat:
         for leaving, arrived in self.windows.switch_totals():
             self.model.add(sum(self.part[k] for k in leaving) == sum(self.part[k] for k in arrived))
 
+    @family
     def add_symmetry_breaking(self) -> None:
         """Of schedules that are images of each other only those survive that lead at one place.
 

@@ -6,14 +6,19 @@ quicker. The families of constraints have the names that they have in the grid m
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nestopt.formulations.collective.grid import FAR, Chunk, GridProblem, Send
+from nestopt.formulations.families import Families, family
 from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from nestopt.formulations.families import Addition
 
 __all__ = ["CollectiveIntervals"]
 
@@ -31,7 +36,7 @@ class _Hop:
     arrival: Any
 
 
-class CollectiveIntervals:
+class CollectiveIntervals(Families):
     """Least makespan of a `GridProblem` between two numbers of ticks.
 
     Variables:
@@ -43,9 +48,18 @@ class CollectiveIntervals:
     - ``makespan``.
     """
 
-    def __init__(self, problem: GridProblem, low: int, high: int) -> None:
+    def __init__(
+        self,
+        problem: GridProblem,
+        low: int,
+        high: int,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         from ortools.sat.python import cp_model
 
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
         self.problem, self.horizon = problem, high
         self.model = cp_model.CpModel()
         self.makespan = self.model.new_int_var(low, high, "makespan")
@@ -63,6 +77,11 @@ class CollectiveIntervals:
         self.copies_into = _by_end(self.copies, head=True)
         self.parts_into = _by_end(self.parts, head=True)
         self.parts_out_of = _by_end(self.parts, head=False)
+        self.symbols = Counter(
+            at=len(self.at), leave=len(self.leave), root=len(self.root), makespan=1,
+            used=len(self.copies) + len(self.parts),
+            starts=sum(len(hop.links) for hop in (*self.copies, *self.parts)),
+        )  # fmt: skip
         self.add_constraints()
         self.model.minimize(self.makespan)
 
@@ -156,7 +175,17 @@ class CollectiveIntervals:
         self.add_sum_progress()
         self.add_no_late_contribution()
         self.add_makespan()
+        self.add_additions()
 
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of CP-SAT's; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    @family
     def add_delivery(self) -> None:
         """Every target holds its chunk at the end."""
         for c, chunk in enumerate(self.problem.chunks):
@@ -167,6 +196,7 @@ class CollectiveIntervals:
                         ways.append(self.root[c, v])
                     self.model.add_bool_or(ways)
 
+    @family
     def add_single_arrival(self) -> None:
         """A node receives a chunk at most once, and not if the sum becomes whole there."""
         for (c, v), hops in self.copies_into.items():
@@ -175,12 +205,14 @@ class CollectiveIntervals:
                 ways.append(self.root[c, v])
             self.model.add_at_most_one(ways)
 
+    @family
     def add_holding(self) -> None:
         """A node holds a chunk from its arrival on."""
         for hop in self.copies:
             held = self.at[hop.chunk, hop.head]
             self.model.add(held >= hop.arrival).only_enforce_if(hop.used)
 
+    @family
     def add_causality(self) -> None:
         """A copy leaves a node only while the node holds the chunk."""
         for hop in self.copies:
@@ -193,6 +225,7 @@ class CollectiveIntervals:
                     ways.append(self.root[c, u])
                 self.model.add_bool_or([*ways, hop.used.negated()])
 
+    @family
     def add_link_capacity(self) -> None:
         """A link carries one chunk at a time."""
         for e, intervals in self.intervals.items():
@@ -203,6 +236,7 @@ class CollectiveIntervals:
             if len(intervals) + len(taken) > 1:
                 self.model.add_no_overlap(intervals + taken)
 
+    @family
     def add_sum_formation(self) -> None:
         """Every sum becomes whole at exactly one node; every other contributor passes on once."""
         for c in self.sums:
@@ -218,6 +252,7 @@ class CollectiveIntervals:
                 else:
                     self.model.add_at_most_one(events)
 
+    @family
     def add_sum_progress(self) -> None:
         """A part leaves a node, or the sum is whole there, when the node is done gathering."""
         for hop in self.parts:
@@ -226,6 +261,7 @@ class CollectiveIntervals:
         for (c, v), root in self.root.items():
             self.model.add(self.at[c, v] >= self.leave[c, v]).only_enforce_if(root)
 
+    @family
     def add_no_late_contribution(self) -> None:
         """A part arrives only where it can still be added, and is then passed on or made whole."""
         for hop in self.parts:
@@ -239,6 +275,7 @@ class CollectiveIntervals:
                 events.append(self.root[c, v])
             self.model.add_bool_or([*events, hop.used.negated()])
 
+    @family
     def add_makespan(self) -> None:
         """The makespan is no less than any arrival, nor than the moment a target is served."""
         for c, chunk in enumerate(self.problem.chunks):

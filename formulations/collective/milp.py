@@ -6,21 +6,25 @@ have in `nestopt.formulations.collective.cpsat`, so that the two files read side
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from nestopt.formulations.collective.grid import GridProblem, Send
 from nestopt.formulations.collective.windows import Windows
+from nestopt.formulations.families import Families, family
 from nestopt.formulations.solvers.adapters import Outcome, solve_milp
+from nestopt.formulations.solvers.own import add_to_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from nestopt.formulations.collective.symmetry import Symmetry
+    from nestopt.formulations.families import Addition
 
 __all__ = ["CollectiveMilp"]
 
 
-class CollectiveMilp:
+class CollectiveMilp(Families):
     """Feasibility of a `GridProblem` within a horizon.
 
     Variables (each only at the ticks where it can be true, see `Windows`); the first three are
@@ -39,10 +43,15 @@ class CollectiveMilp:
         horizon: int,
         symmetries: Sequence[Symmetry] = (),
         stop: Callable[[], None] = lambda: None,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         import pulp
 
-        self.problem, self.symmetries, self.stop = problem, symmetries, stop
+        self.problem, self.symmetries, self._stop = problem, symmetries, stop
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
+        self.horizon = horizon
         self.windows = Windows(problem, horizon)
         self.model = pulp.LpProblem("collective", pulp.LpMinimize)
         self.model += pulp.LpAffineExpression()
@@ -52,6 +61,8 @@ class CollectiveMilp:
         self.whole = {k: self._flag("whole", k) for k in self.windows.wholes()}
         self.hold = {k: self._share("hold", k) for k in self.windows.holds()}
         self.done = {k: self._share("done", k) for k in self.windows.dones()}
+        for name in ("send", "part", "whole", "hold", "done"):
+            self.symbols[name] = len(getattr(self, name))
         self.add_constraints()
 
     def _flag(self, name: str, key: tuple[int, int, int]) -> Any:
@@ -63,30 +74,50 @@ class CollectiveMilp:
     def _add(self, constraint: Any, name: str) -> None:
         self.model += (constraint, name)
 
+    def stop(self) -> None:
+        """Raise what `stop` raises once the time is over."""
+        self._stop()
+
+    @property
+    def program(self) -> Any:
+        """The `pulp.LpProblem`."""
+        return self.model
+
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), self.model.numConstraints()
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of the solver's own kind; a truth value stands for itself."""
+        add_to_program(self.model, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        variable.lowBound = variable.upBound = value
+
     def add_constraints(self) -> None:
-        """All families; stops between them when the time is over."""
-        for add in (
-            self.add_delivery,
-            self.add_single_arrival,
-            self.add_holding,
-            self.add_causality,
-            self.add_link_capacity,
-            self.add_switch_copies,
-            self.add_sum_formation,
-            self.add_sum_progress,
-            self.add_no_late_contribution,
-            self.add_switch_parts,
-            self.add_symmetry_breaking,
-        ):
-            self.stop()
-            add()
+        """All constraint families."""
+        self.add_delivery()
+        self.add_single_arrival()
+        self.add_holding()
+        self.add_causality()
+        self.add_link_capacity()
+        self.add_switch_copies()
+        self.add_sum_formation()
+        self.add_sum_progress()
+        self.add_no_late_contribution()
+        self.add_switch_parts()
+        self.add_symmetry_breaking()
+        self.add_additions()
         self.stop()
 
+    @family
     def add_delivery(self) -> None:
         """Every target holds its chunk at the end."""
         for c, v in self.windows.deliveries():
             self._add(self._arrivals(c, v) == 1, f"delivery_{c}_{v}")
 
+    @family
     def add_single_arrival(self) -> None:
         """A node that can multicast receives a chunk at most once."""
         for c, v in self.windows.relays():
@@ -94,12 +125,14 @@ class CollectiveMilp:
             if len(arrivals) > 1:
                 self._add(arrivals <= 1, f"single_arrival_{c}_{v}")
 
+    @family
     def add_holding(self) -> None:
         """A node holds a chunk from the tick at which it arrives (or becomes whole) on."""
         for (c, v, t), hold in self.hold.items():
             gains = self._arrivals(c, v, t) + self.hold.get((c, v, t - 1), 0)
             self._add(hold == gains, f"holding_{c}_{v}_{t}")
 
+    @family
     def add_causality(self) -> None:
         """A copy leaves a node only while the node holds the chunk."""
         for (c, e, t), send in self.send.items():
@@ -107,12 +140,14 @@ class CollectiveMilp:
             if self.problem.multicast[u] and not self.windows.holds_initially(c, u, t):
                 self._add(send <= self.hold[c, u, t], f"causality_{c}_{e}_{t}")
 
+    @family
     def add_link_capacity(self) -> None:
         """A link carries one chunk at a time."""
         for index, clique in enumerate(self.windows.conflicts()):
             total = self._sum(self._binary(*key) for key in clique)
             self._add(total <= 1, f"link_capacity_{clique[0][2]}_{index}")
 
+    @family
     def add_switch_copies(self) -> None:
         """A switch that cannot multicast sends on each copy that it received at most once."""
         for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=False)):
@@ -120,6 +155,7 @@ class CollectiveMilp:
             come = self._sum(self.send[k] for k in arrived)
             self._add(left <= come, f"switch_copies_{index}")
 
+    @family
     def add_sum_formation(self) -> None:
         """Every sum becomes whole at exactly one node; every other contributor passes on once."""
         for c in self.windows.sums:
@@ -132,12 +168,14 @@ class CollectiveMilp:
                 elif len(events):
                     self._add(events <= 1, f"sum_formation_{c}_{v}")
 
+    @family
     def add_sum_progress(self) -> None:
         """A node is done with a sum once it has passed on its part or has the whole."""
         for (c, v, t), done in self.done.items():
             gains = self._events(c, v, t) + self.done.get((c, v, t - 1), 0)
             self._add(done == gains, f"sum_progress_{c}_{v}_{t}")
 
+    @family
     def add_no_late_contribution(self) -> None:
         """A part arrives only where it can still be added, and is then passed on or made whole."""
         for (c, e, t), part in self.part.items():
@@ -151,6 +189,7 @@ class CollectiveMilp:
             final = self.done[c, v, self.windows.horizon]
             self._add(part <= final, f"no_lost_contribution_{c}_{e}_{t}")
 
+    @family
     def add_switch_parts(self) -> None:
         """A switch that cannot add sends on every part that it received, each by itself."""
         for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=True)):
@@ -162,6 +201,7 @@ class CollectiveMilp:
             come = self._sum(self.part[k] for k in arrived)
             self._add(left == come, f"switch_part_totals_{index}")
 
+    @family
     def add_symmetry_breaking(self) -> None:
         """Of schedules that are images of each other only those survive that lead at one place.
 

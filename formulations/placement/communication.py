@@ -10,13 +10,14 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
+from nestopt.formulations.families import family
 from nestopt.formulations.placement.choices import PlacementChoices
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.config import AXES, DENSE
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Family, GridChoice
-    from nestopt.formulations.placement.data import TreeGroup
+    from nestopt.formulations.placement.tree import TreeGroup
 
 __all__ = ["PlacementCommunication"]
 
@@ -24,6 +25,7 @@ __all__ = ["PlacementCommunication"]
 class PlacementCommunication(PlacementChoices):
     """The families of communication classes, type sets and boundaries."""
 
+    @family
     def add_members(self) -> None:
         """Count the members that every family group has in every group of the tree."""
         for p in self.positions:
@@ -34,9 +36,9 @@ class PlacementCommunication(PlacementChoices):
                             counts = self._counts(p, g.index, f.index, n, h)
                             key = (p, g.index, f.index, n, h.index)
                             self._add(
-                                self._sum(counts.values()) == self._has_grid(p, g), "members", *key
+                                self._sum(counts.values()) == self.has_grid(p, g), "members", *key
                             )
-                            inside = self._sum(self._in_group(p, g, i, h) for i in members)
+                            inside = self._sum(self.in_group(p, g, i, h) for i in members)
                             self._add(
                                 self._sum(v * x for v, x in counts.items()) == inside,
                                 "members_inside", *key,
@@ -49,6 +51,7 @@ class PlacementCommunication(PlacementChoices):
             found[len(found)] = self.member[key]
         return found
 
+    @family
     def add_communication_classes(self) -> None:
         """Every family has one class, whose conditions its members keep."""
         for p in self.positions:
@@ -56,15 +59,13 @@ class PlacementCommunication(PlacementChoices):
                 for f in g.families:
                     key = (p, g.index, f.index)
                     classes = [self.comm[(*key, k)] for k in range(len(f.classes))]
-                    self._add(self._sum(classes) == self._has_grid(p, g), "comm", *key)
+                    self._add(self._sum(classes) == self.has_grid(p, g), "comm", *key)
                     for h in self.data.groups:
                         most = min(g.roles, h.size)
                         allowed = [c.allows_group(h) for c in f.classes]
                         if not all(allowed):
                             room = self._sum(most * x for x, ok in zip(classes, allowed) if ok)
-                            self._add(
-                                self._devices_in(p, g, h) <= room, "comm_group", *key, h.index
-                            )
+                            self._add(self.devices_in(p, g, h) <= room, "comm_group", *key, h.index)
                     for h in self.scenario.watched(f):
                         self._add_class_counts(key, g, h, classes)
 
@@ -93,6 +94,7 @@ class PlacementCommunication(PlacementChoices):
                 room = self._sum(b * x for b, x in zip(bounds, classes))
                 self._add(total <= room, "comm", what, *key, h.index)
 
+    @family
     def add_crossing_families(self) -> None:
         """Implied: groups over X, Y, Z and dense ones meet in one device, so one spreads the other.
 
@@ -136,6 +138,7 @@ class PlacementCommunication(PlacementChoices):
                     "compatible_classes", p, g, one.index, other.index, a,
                 )  # fmt: skip
 
+    @family
     def add_type_sets(self) -> None:
         """A stage has the set of types of its devices."""
         for p in self.positions:
@@ -154,6 +157,7 @@ class PlacementCommunication(PlacementChoices):
                                 "type_set_of", p, g.index, i, cell.index,
                             )  # fmt: skip
 
+    @family
     def add_boundary_levels(self) -> None:
         """A boundary between stages in use has one class, of a level that every replica keeps to.
 
@@ -181,11 +185,12 @@ class PlacementCommunication(PlacementChoices):
     def _rank_in(self, position: int, replica: int, rank: int, group: TreeGroup) -> Any:
         """Whether a stage has a rank, and its device of a replica is in a group of the tree."""
         return self._sum(
-            self._in_group(position, g, replica * g.grid.width + rank, group)
+            self.in_group(position, g, replica * g.grid.width + rank, group)
             for g in self.scenario.grids
             if rank < g.grid.width
         )
 
+    @family
     def add_boundary_rates(self) -> None:
         """The devices on both sides of a boundary are as good as its class says."""
         for p in range(self.scenario.positions - 1):
@@ -200,6 +205,6 @@ class PlacementCommunication(PlacementChoices):
                         if q == p:
                             room += most * (1 - self.use[p + 1])
                         self._add(
-                            self._devices_in(q, g, h) <= room,
+                            self.devices_in(q, g, h) <= room,
                             "boundary_rate", p, q, g.index, h.index,
                         )  # fmt: skip

@@ -14,15 +14,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from nestopt.formulations.placement.choices import name_of
+from nestopt.formulations.families import family, name_of
 from nestopt.formulations.placement.config import DENSE, JOINT, TYPES
 from nestopt.formulations.placement.model import PlacementModel
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.config import Config
     from nestopt.formulations.placement.scenario import ScenarioData
     from nestopt.formulations.solvers.adapters import Outcome
@@ -54,9 +56,14 @@ class PlacementCpsat(PlacementModel):
         Only plans of at most this objective are wanted, seconds; inf: any.
     symmetry : bool
         Whether to leave out plans that differ from others by the names of alike things.
+    additions : tuple of Addition
+        Constraints of a user's own.
+    left_out : frozenset of str
+        Families to do without.
     """
 
     precision = 5e-7
+    as_published = True
 
     def __init__(
         self,
@@ -65,10 +72,12 @@ class PlacementCpsat(PlacementModel):
         cutoff: float = math.inf,
         *,
         symmetry: bool = True,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         from ortools.sat.python import cp_model
 
-        super().__init__(scenario, symmetry=symmetry)
+        super().__init__(scenario, symmetry=symmetry, additions=additions, left_out=left_out)
         self.cutoff = cutoff
         total, largest, _ = scenario.weights
         # an objective is at least this many times its largest stage time
@@ -109,13 +118,16 @@ class PlacementCpsat(PlacementModel):
         self.add_capacities()
         self.add_floors()
         self.add_cutoff()
+        self.add_additions()
 
     # --- variables -------------------------------------------------------------------------------
 
     def _binary(self, *name: Any) -> Any:
+        self.symbols[str(name[0])] += 1
         return self.model.new_bool_var(name_of(*name))
 
     def _whole(self, most: int, *name: Any) -> Any:
+        self.symbols[str(name[0])] += 1
         return self.model.new_int_var(0, most, name_of(*name))
 
     def _add_prices(self) -> None:
@@ -196,6 +208,18 @@ class PlacementCpsat(PlacementModel):
         if when:
             added.only_enforce_if(*when)
 
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of CP-SAT's; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        self.model.add(variable == value)
+
     def _down(self, seconds: float) -> int:
         """A time in units, rounded down; what is beyond every bound is cut to just beyond."""
         return min(math.floor(seconds / self.unit), self.most + 1)
@@ -210,22 +234,24 @@ class PlacementCpsat(PlacementModel):
     def _held(self, position: int, prices: Any) -> Any:
         """The sum of whole prices over a stage's operators."""
         return self.sum(
-            [int(price) * self._inside(o, position) for o, price in enumerate(prices) if price]
+            [int(price) * self.inside(o, position) for o, price in enumerate(prices) if price]
         )
 
     # --- constraints -----------------------------------------------------------------------------
 
+    @family
     def add_shares(self) -> None:
         """An operator meets the grid of its stage (which keeps the linear relaxation tight)."""
         for p in self.positions:
             for o in self.operators:
                 split = self.sum([self.share[o, p, g.index] for g in self.scenario.grids])
-                self._add(split == self._inside(o, p), "shares", o, p)
+                self._add(split == self.inside(o, p), "shares", o, p)
             for g in self.scenario.grids:
-                chosen = self._has_grid(p, g)
+                chosen = self.has_grid(p, g)
                 for o in self.operators:
                     self._add(self.share[o, p, g.index] <= chosen, "share", o, p, g.index)
 
+    @family
     def add_cuts(self) -> None:
         """A cut carries, for each operator before it, its largest edge to one behind it.
 
@@ -239,16 +265,17 @@ class PlacementCpsat(PlacementModel):
                 sizes = sorted({size for size, _ in row})
                 for below, size in zip([0.0, *sizes], sizes):
                     targets = [v for bytes_, v in row if bytes_ >= size]
-                    crossing = self._late(targets[0], p) - self._late(u, p)
+                    crossing = self.before(targets[0], p) - self.before(u, p)
                     if len(targets) > 1:
                         crossing = self._binary("leaves", u, p, sizes.index(size))
                         for v in targets:
                             self._add(
-                                crossing >= self._late(v, p) - self._late(u, p),
+                                crossing >= self.before(v, p) - self.before(u, p),
                                 "cut_edge", u, v, p, sizes.index(size),
                             )  # fmt: skip
                     terms.append((size - below, crossing))
 
+    @family
     def add_tied_parameters(self) -> None:
         """Shared parameters count once in a stage that has both tied operators."""
         tied = self.data.workload.tied
@@ -256,8 +283,9 @@ class PlacementCpsat(PlacementModel):
             return
         for p, both in self.both.items():
             for o in (tied.first, tied.second):
-                self._add(both <= self._inside(o, p), "tied", p, o)
+                self._add(both <= self.inside(o, p), "tied", p, o)
 
+    @family
     def add_memory(self) -> None:
         """States, activations in flight, working set and buffers fit into the smallest device."""
         scenario = self.scenario
@@ -282,7 +310,7 @@ class PlacementCpsat(PlacementModel):
                         price = math.floor(getattr(c, field)[o] / scale)
                         if 0 < price <= most and c.allowed[o]:
                             self._add(
-                                amount >= price * self._inside(o, p),
+                                amount >= price * self.inside(o, p),
                                 "memory", field, p, c.index, o, when=when,
                             )  # fmt: skip
                 room = self.sum(
@@ -293,6 +321,7 @@ class PlacementCpsat(PlacementModel):
                 )
                 self._add(self.sum(need) <= room, "memory", p, c.index, when=when)
 
+    @family
     def add_boundary_times(self) -> None:
         """A boundary takes its class's latency, and its class's rate for what the cut carries."""
         scenario = self.scenario
@@ -308,6 +337,7 @@ class PlacementCpsat(PlacementModel):
                     "boundary_time", p, k, when=[self.boundary[p, k]],
                 )  # fmt: skip
 
+    @family
     def add_stage_times(self) -> None:
         """A stage takes its operators' times and both boundaries'; the largest is at least each."""
         configs = self.scenario.configs
@@ -362,6 +392,7 @@ class PlacementCpsat(PlacementModel):
             return self.types[position, k]
         return self.comm[position, config.grid.index, family, k]
 
+    @family
     def add_synchronisation(self) -> None:
         """The largest synchronisation is at least every stage's, its optimizer step included.
 
@@ -412,13 +443,14 @@ class PlacementCpsat(PlacementModel):
                     "line_price", *key, lines.index((intercept, slope)), when=[line],
                 )  # fmt: skip
 
+    @family
     def add_capacities(self) -> None:
         """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
         for p in self.positions:
             for c in self.scenario.configs:
                 config = self.config[p, c.index]
                 for kind, members in self.scenario.members_of_kind:
-                    held = self.sum([self._inside(o, p) for o in members])
+                    held = self.sum([self.inside(o, p) for o in members])
                     most = self.scenario.capacity(c, kind, self.cutoff)
                     if most is not None:
                         self._add(held <= most, "capacity", p, c.index, kind, when=[config])
@@ -433,6 +465,7 @@ class PlacementCpsat(PlacementModel):
                                     when=[config, *chosen[k]],
                                 )  # fmt: skip
 
+    @family
     def add_floors(self) -> None:
         """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""
         total, largest = self.scenario.floors
@@ -441,6 +474,7 @@ class PlacementCpsat(PlacementModel):
         self._add(times >= self._down(total) - slack, "floor_total")
         self._add(self.largest >= self._down(largest) - slack, "floor_largest")
 
+    @family
     def add_cutoff(self) -> None:
         """Only plans of at most the cutoff are wanted."""
         if math.isfinite(self.cutoff):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nestopt.formulations.families import family
 from nestopt.formulations.placement.choices import PlacementChoices
 
 if TYPE_CHECKING:
-    from nestopt.formulations.placement.data import TreeGroup
+    from nestopt.formulations.placement.tree import TreeGroup
 
 __all__ = ["PlacementLayout"]
 
@@ -15,6 +16,7 @@ __all__ = ["PlacementLayout"]
 class PlacementLayout(PlacementChoices):
     """The families of a space's layout."""
 
+    @family
     def add_structure(self) -> None:
         """Structured space: devices are runs of the line of alive devices, in stage order.
 
@@ -27,7 +29,7 @@ class PlacementLayout(PlacementChoices):
             for g in scenario.grids:
                 places = scenario.places[g.index]
                 chosen = self._sum(self.place[p, g.index, k] for k in range(len(places)))
-                self._add(chosen == self._has_grid(p, g), "structure", p, g.index)
+                self._add(chosen == self.has_grid(p, g), "structure", p, g.index)
                 for i in range(g.roles):
                     for cell in self.data.cells:
                         here = self._sum(
@@ -63,6 +65,7 @@ class PlacementLayout(PlacementChoices):
             if wanted(place)
         )
 
+    @family
     def add_symmetry(self) -> None:
         """General space: one order of alike replicas, ranks and groups of the tree.
 
@@ -94,9 +97,9 @@ class PlacementLayout(PlacementChoices):
                 sooner: list[Any] = []
                 for i in range(g.roles):
                     self._add(
-                        self._in_group(p, g, i, group) <= self._sum(before + sooner),
+                        self.in_group(p, g, i, group) <= self._sum(before + sooner),
                         "symmetry_groups", group.index, p, g.index, i,
                     )  # fmt: skip
-                    sooner.append(self._in_group(p, g, i, twin))
+                    sooner.append(self.in_group(p, g, i, twin))
                 here += sooner
             before += here

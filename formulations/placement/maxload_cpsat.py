@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.formulations.families import Families, family
+from nestopt.formulations.placement.maxload_admission import admission
 from nestopt.formulations.placement.maxload_common import (
     finish,
     impossible,
     prepare,
     scaled_progress,
 )
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.maxload_common import MaxLoadData
+    from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
 __all__ = ["MaxLoadCpsat", "solve"]
@@ -34,51 +40,60 @@ __all__ = ["MaxLoadCpsat", "solve"]
 _TICKS = 10**9
 
 
-def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
+def solve(
+    problem: MaxLoadProblem, options: SolveOptions, additions: tuple[Addition, ...] = ()
+) -> Result:
     """Solve a max-load problem by constraint programming."""
-    from nestopt.formulations.solvers.adapters import solve_cpsat
-
     started = time.perf_counter()
-    data = prepare(problem, options)
+
+    def keeps(data: MaxLoadData) -> bool:
+        return not additions or bool(admission(data, MaxLoadCpsat, additions, options))
+
+    data = prepare(problem, options, keeps)
     if (ended := impossible(data, options, "cpsat")) is not None:
         return ended
-    model = MaxLoadCpsat(data)
-    model.add_constraints()
-    outcome = solve_cpsat(
-        model.model,
-        time_limit=max(0.01, options.time_limit - (time.perf_counter() - started)),
-        threads=options.threads,
-        seed=options.seed,
-        rel_gap=options.rel_gap,
-        warm_start=model.start() if data.start else None,
-        write_model=options.write_model,
-        progress=scaled_progress(options, model.tick),
-    )
-    return finish(
-        data,
-        options,
-        "cpsat",
-        outcome,
-        model.tick,
-        time.perf_counter() - started,
-        lambda: model.read(outcome),
-    )
+    model = MaxLoadCpsat(data, additions)
+    seconds = options.time_limit - (time.perf_counter() - started)
+    outcome = model.solve(options, max(0.01, seconds))
+    return finish(data, options, "cpsat", outcome, time.perf_counter() - started, model)
 
 
-class MaxLoadCpsat:
-    """The model's variables and constraint families."""
+class MaxLoadCpsat(Families):
+    """The model's variables and constraint families.
 
-    def __init__(self, data: MaxLoadData) -> None:
+    Parameters
+    ----------
+    data : MaxLoadData
+    additions : tuple of Addition
+        Constraints of a user's own.
+    left_out : frozenset of str
+        Families to do without.
+
+    Attributes
+    ----------
+    unit : float
+        Seconds of the unit in which the model counts time.
+    """
+
+    def __init__(
+        self,
+        data: MaxLoadData,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         from ortools.sat.python import cp_model
 
         self.data = data
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
         self.model = cp_model.CpModel()
         everything = sum(data.units.accelerator_time) + sum(data.units.cpu_time)
         everything += 2 * data.stages * sum(t.cost for t in data.units.transfers)
         self.top = data.cutoff if data.cutoff < math.inf else everything
-        self.tick = (self.top or 1.0) / _TICKS
+        self.unit = (self.top or 1.0) / _TICKS
         self._add_variables()
         self.model.minimize(self.load)
+        self.add_constraints()
 
     def add_constraints(self) -> None:
         """All constraint families."""
@@ -89,9 +104,42 @@ class MaxLoadCpsat:
         self.add_transfers()
         self.add_loads()
         self.add_total_work()
+        self.add_additions()
 
     def _ticks(self, seconds: float) -> int:
-        return math.floor(seconds / self.tick)
+        return math.floor(seconds / self.unit)
+
+    @property
+    def stages(self) -> range:
+        """The stages, in pipeline order."""
+        return range(self.data.stages)
+
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of the solver's own kind; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        self.model.add(variable == value)
+
+    def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
+        """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
+        from nestopt.formulations.solvers.adapters import solve_cpsat
+
+        return solve_cpsat(
+            self.model,
+            time_limit=time_limit,
+            threads=options.threads,
+            seed=options.seed,
+            rel_gap=options.rel_gap,
+            warm_start=self.choices() if self.data.start else None,
+            write_model=options.write_model,
+            progress=scaled_progress(options, self.unit),
+        )
 
     def _add_variables(self) -> None:
         data, model = self.data, self.model
@@ -117,7 +165,15 @@ class MaxLoadCpsat:
             for s in range(min(data.first[v] for v in ends), max(data.last[v] for v in ends) + 1):
                 self.leaves[t, s] = model.new_bool_var(f"leaves_{t}_{s}")
                 self.enters[t, s] = model.new_bool_var(f"enters_{t}_{s}")
+        tables = ("kind", "stage", "accelerator", "cpu", "leaves", "enters")
+        self.symbols = Counter({name: len(getattr(self, name)) for name in tables} | {"load": 1})
 
+    def inside(self, unit: int, stage: int) -> Any:
+        """Whether a unit lies in a stage."""
+        tables = (self.accelerator, self.cpu)
+        return sum(table[unit, stage] for table in tables if (unit, stage) in table)
+
+    @family
     def add_assignment(self) -> None:
         """Each unit lies in exactly one stage, on one kind of device that can run it."""
         for v, stage in enumerate(self.stage):
@@ -131,12 +187,14 @@ class MaxLoadCpsat:
             number = sum(s * place for s, place in places)
             self.model.add(stage == number).with_name(f"assignment_stage_{v}")
 
+    @family
     def add_order(self) -> None:
         """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
         for u, v, gap in self.data.gaps:
             later = self.model.add(self.stage[v] >= self.stage[u] + gap)
             later.with_name(f"order_{u}_{v}")
 
+    @family
     def add_device_kinds(self) -> None:
         """As many stages are CPUs as there are CPUs; a stage is of one kind."""
         if not self.kind:
@@ -150,6 +208,7 @@ class MaxLoadCpsat:
             implied = self.model.add_implication(chosen, ~self.kind[s])
             implied.with_name(f"device_kinds_acc_{v}_{s}")
 
+    @family
     def add_memory(self) -> None:
         """An accelerator's units fit into its memory."""
         units = self.data.units
@@ -168,6 +227,7 @@ class MaxLoadCpsat:
             used = sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s)
             self.model.add(used <= sizes[-1]).with_name(f"memory_{s}")
 
+    @family
     def add_transfers(self) -> None:
         """An accelerator pays for each output that it makes and hands over, or takes."""
         for t, transfer in enumerate(self.data.units.transfers):
@@ -185,6 +245,7 @@ class MaxLoadCpsat:
                         paid = self.model.add_bool_or(self.enters[t, s], ~there, home)
                         paid.with_name(f"transfers_in_{name}")
 
+    @family
     def add_loads(self) -> None:
         """No device is busy longer than the largest load."""
         for s in range(self.data.stages):
@@ -194,6 +255,7 @@ class MaxLoadCpsat:
                 busy = self._cpu_busy(s)
                 self.model.add(self.load >= busy).with_name(f"loads_cpu_{s}")
 
+    @family
     def add_total_work(self) -> None:
         """All devices of a kind together (implied; it tightens the relaxation)."""
         stages = range(self.data.stages)
@@ -221,8 +283,8 @@ class MaxLoadCpsat:
         times = self.data.units.cpu_time
         return sum(self._ticks(times[v]) * x for (v, s), x in self.cpu.items() if s == stage)
 
-    def start(self) -> list[tuple[Any, int]]:
-        """Values of the variables in the starting split."""
+    def choices(self) -> list[tuple[Any, int]]:
+        """The starting split's stages: variables with their values."""
         data = self.data
         where = data.start_stage
         values: list[tuple[Any, int]] = list(zip(self.stage, where))

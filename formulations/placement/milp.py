@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from nestopt.formulations.placement.choices import name_of
+from nestopt.formulations.families import family, name_of
 from nestopt.formulations.placement.config import DENSE, JOINT, TYPES
 from nestopt.formulations.placement.model import PlacementModel
+from nestopt.formulations.solvers.own import add_to_program
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.config import Config
     from nestopt.formulations.placement.scenario import ScenarioData
     from nestopt.formulations.solvers.adapters import Outcome
@@ -45,9 +47,14 @@ class PlacementMilp(PlacementModel):
         Only plans of at most this objective are wanted, seconds; inf: any.
     symmetry : bool
         Whether to leave out plans that differ from others by the names of alike things.
+    additions : tuple of Addition
+        Constraints of a user's own.
+    left_out : frozenset of str
+        Families to do without.
     """
 
     precision = 5e-7
+    as_published = True
 
     def __init__(
         self,
@@ -56,10 +63,12 @@ class PlacementMilp(PlacementModel):
         cutoff: float = math.inf,
         *,
         symmetry: bool = True,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
     ) -> None:
         import pulp
 
-        super().__init__(scenario, symmetry=symmetry)
+        super().__init__(scenario, symmetry=symmetry, additions=additions, left_out=left_out)
         self.unit = reference / 1e3
         self.cutoff = cutoff
         self.sum = pulp.lpSum
@@ -96,20 +105,25 @@ class PlacementMilp(PlacementModel):
         self.add_capacities()
         self.add_floors()
         self.add_cutoff()
+        self.add_additions()
 
     # --- variables -------------------------------------------------------------------------------
 
+    def _new(self, name: tuple[Any, ...], most: float | None, category: str) -> Any:
+        self.symbols[str(name[0])] += 1
+        return self.program.add_variable(name_of(*name), 0, most, cat=category)
+
     def _binary(self, *name: Any) -> Any:
-        return self.program.add_variable(name_of(*name), 0, 1, cat="Integer")
+        return self._new(name, 1, "Integer")
 
     def _whole(self, most: int, *name: Any) -> Any:
-        return self.program.add_variable(name_of(*name), 0, most, cat="Integer")
+        return self._new(name, most, "Integer")
 
     def _share(self, *name: Any) -> Any:
-        return self.program.add_variable(name_of(*name), 0, 1)
+        return self._new(name, 1, "Continuous")
 
     def _amount(self, *name: Any) -> Any:
-        return self.program.add_variable(name_of(*name), 0)
+        return self._new(name, None, "Continuous")
 
     def _add_prices(self) -> None:
         """What operators, parameters and cuts meet, and what it costs."""
@@ -172,6 +186,18 @@ class PlacementMilp(PlacementModel):
         if not isinstance(constraint, bool):
             self.program += (constraint, name_of(*name))
 
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), self.program.numConstraints()
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of PuLP's; a truth value stands for itself."""
+        add_to_program(self.program, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        variable.lowBound = variable.upBound = value
+
     def _depends(self, config: Config, family: int, operator: int) -> bool:
         """Whether an operator's price depends on a family's class."""
         column = config.excess[family][:, operator]
@@ -199,6 +225,7 @@ class PlacementMilp(PlacementModel):
 
     # --- constraints -----------------------------------------------------------------------------
 
+    @family
     def add_shares(self) -> None:
         """An operator meets the configuration of its stage."""
         for p in self.positions:
@@ -206,13 +233,14 @@ class PlacementMilp(PlacementModel):
                 split = self.sum(
                     self.share[o, p, c.index] for c in self.scenario.configs if c.allowed[o]
                 )
-                self._add(split == self._inside(o, p), "shares", o, p)
+                self._add(split == self.inside(o, p), "shares", o, p)
             for c in self.scenario.configs:
                 for o in self.operators:
                     if c.allowed[o]:
                         share = self.share[o, p, c.index]
                         self._add(share <= self.config[p, c.index], "share", o, p, c.index)
 
+    @family
     def add_joint_choices(self) -> None:
         """A configuration meets the classes of its grid's families; operators meet both."""
         configs = self.scenario.configs
@@ -254,6 +282,7 @@ class PlacementMilp(PlacementModel):
                     met == self.joint[p, c.index, f, k], "joint_combinations", p, c.index, f, k
                 )
 
+    @family
     def add_cuts(self) -> None:
         """A cut carries, for each operator before it, its largest edge to one behind it."""
         total = self.data.largest_cut
@@ -265,10 +294,11 @@ class PlacementMilp(PlacementModel):
                 u, v = edge.source, edge.target
                 if u not in leaving:
                     leaving[u] = self._amount("leaving", u, p)
-                crossing = edge.bytes / total * (self._late(v, p) - self._late(u, p))
+                crossing = edge.bytes / total * (self.before(v, p) - self.before(u, p))
                 self._add(leaving[u] >= crossing, "cut_edge", u, v, p)
             self._add(self.cut[p] == self.sum(leaving.values()), "cut", p)
 
+    @family
     def add_memory(self) -> None:
         """States, activations in flight, working set and buffers fit into the smallest device."""
         scenario = self.scenario
@@ -305,6 +335,7 @@ class PlacementMilp(PlacementModel):
             )
             self._add(self.sum(need) + working + gathered <= room, "memory", p)
 
+    @family
     def add_boundary_times(self) -> None:
         """A boundary takes its class's latency, and its class's rate for what the cut carries."""
         scenario = self.scenario
@@ -319,6 +350,7 @@ class PlacementMilp(PlacementModel):
                 price.append(times * bytes_ * beta / self.unit * self.carried[p, k])
             self._add(self.boundary_time[p] >= self.sum(price), "boundary_time", p)
 
+    @family
     def add_stage_times(self) -> None:
         """A stage takes its operators' times and both boundaries'; the largest is at least each."""
         configs = self.scenario.configs
@@ -337,6 +369,7 @@ class PlacementMilp(PlacementModel):
             self._add(self.stage_time[p] >= self.sum(spent), "stage_time", p)
             self._add(self.largest >= self.stage_time[p], "largest_stage_time", p)
 
+    @family
     def add_synchronisation(self) -> None:
         """The largest synchronisation is at least every stage's, its optimizer step included.
 
@@ -386,6 +419,7 @@ class PlacementMilp(PlacementModel):
         self._add(self.sum(loads) >= self._parameters(p, c, f), "line_loads", p, c.index, f)
         return terms
 
+    @family
     def add_tied_parameters(self) -> None:
         """Shared parameters count once in a stage that has both tied operators."""
         tied = self.data.workload.tied
@@ -396,6 +430,7 @@ class PlacementMilp(PlacementModel):
                 for o in (tied.first, tied.second):
                     self._add(total <= self.share.get((o, p, c), 0), "tied", p, c, o)
 
+    @family
     def add_capacities(self) -> None:
         """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
         for p in self.positions:
@@ -417,12 +452,14 @@ class PlacementMilp(PlacementModel):
                                     self.sum(parts) <= room, "capacity", p, c.index, kind, f, k
                                 )
 
+    @family
     def add_floors(self) -> None:
         """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""
         total, largest = self.scenario.floors
         self._add(self.sum(self.stage_time.values()) >= total / self.unit, "floor_total")
         self._add(self.largest >= largest / self.unit, "floor_largest")
 
+    @family
     def add_cutoff(self) -> None:
         """Only plans of at most the cutoff are wanted."""
         if math.isfinite(self.cutoff):

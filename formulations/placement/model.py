@@ -55,9 +55,9 @@ class PlacementModel(PlacementLayout, PlacementCommunication):
         """No stage at the position with these operators, this configuration and this type set."""
         p = stage.position
         outside = [o for o in self.operators if o not in stage.operators]
-        matches = self._sum(self._inside(o, p) for o in stage.operators)
+        matches = self._sum(self.inside(o, p) for o in stage.operators)
         matches += self.config[p, stage.config] + self.types[p, stage.types]
-        matches -= self._sum(self._inside(o, p) for o in outside)
+        matches -= self._sum(self.inside(o, p) for o in outside)
         self.forbidden += 1
         self._add(matches <= len(stage.operators) + 1, "forbidden", self.forbidden)
 
