@@ -17,7 +17,9 @@ from nestopt.cli.library import library
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
+from nestopt.cli.replan import replan
 from nestopt.cli.run import run
+from nestopt.cli.setting_help import epilog
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.study import study
@@ -88,6 +90,7 @@ _COMMANDS = (
     (bound, "bound", "Lower bounds of an instance, with their witnesses."),
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (run, "run", "Execute a schedule on real processes, with real data."),
+    (replan, "replan", "A new plan or schedule after a failure."),
     (plot, "plot", "Draw a plan or a schedule."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
@@ -98,7 +101,9 @@ _COMMANDS = (
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )
 for _function, _name, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_function)
+    app.command(_name, short_help=_summary, epilog=epilog() if _name == "solve" else None)(
+        _function
+    )
 app.add_typer(
     library,
     name="library",
