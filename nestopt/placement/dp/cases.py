@@ -213,17 +213,25 @@ def _without_hopeless_chunks(
     modes: tuple[tuple[Mode, ...], ...],
     incumbent: float,
 ) -> list[Batch]:
-    """The batches without those of interleaving if none of them can beat the incumbent."""
-    cut = [batch for batch in batches if batch.schedule.chunks > 1]
-    if len(cut) < _WORTH_CLOSING_AT_ONCE:
-        return batches
-    chunks = [batch.schedule.chunks for batch in cut]
-    joint = cut[0]._replace(schedule=AnyChunks(min(chunks), max(chunks)))
-    closed = _floor(search, joint, grids, modes)[-1] >= incumbent * CLOSE
-    if not closed:
-        row = search.relaxed_floor(grids, modes, joint, incumbent)
-        closed = row[-1] >= incumbent * CLOSE
-    return [batch for batch in batches if batch.schedule.chunks == 1] if closed else batches
+    """The batches without those of interleaving that one bound for several closes.
+
+    Numbers of chunks are halved until they are few.
+    """
+
+    def left(cut: list[Batch]) -> list[Batch]:
+        if len(cut) < _WORTH_CLOSING_AT_ONCE:
+            return cut
+        chunks = [batch.schedule.chunks for batch in cut]
+        joint = cut[0]._replace(schedule=AnyChunks(min(chunks), max(chunks)))
+        if _floor(search, joint, grids, modes)[-1] >= incumbent * CLOSE:
+            return []
+        if search.relaxed_floor(grids, modes, joint, incumbent)[-1] >= incumbent * CLOSE:
+            return []
+        middle = len(cut) // 2
+        return left(cut[:middle]) + left(cut[middle:])
+
+    cut = sorted((b for b in batches if b.schedule.chunks > 1), key=lambda b: b.schedule.chunks)
+    return [b for b in batches if b.schedule.chunks == 1] + left(cut)
 
 
 def _choices(
