@@ -67,7 +67,7 @@ def compare(seeds: range, **size: int) -> set[str]:
     used = set()
     for seed in seeds:
         tiny = whole_instance(seed, **size)
-        best, schedule = truth_of(tiny)
+        best, _ = truth_of(tiny)
         found = search(tiny)
         check_outcome(tiny, found, best)
         used.add(found.plan.schedule if found.plan is not None else "")
