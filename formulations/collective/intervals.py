@@ -2,6 +2,14 @@
 
 Exact whatever the durations are, since its times are not enumerated; on equal links the grid is
 quicker. The families of constraints have the names that they have in the grid models.
+
+| name | meaning |
+| --- | --- |
+| `used[h]`, `start[h]`, `arrival[h]` | hop h is taken; when it starts; when it arrives |
+| `at[c, v]` | tick from which node v holds chunk c |
+| `leave[c, v]` | tick at which node v has all parts of sum c that it will ever get |
+| `root[c, v]` | sum c becomes whole at node v |
+| `makespan` | the objective, ticks |
 """
 
 from __future__ import annotations

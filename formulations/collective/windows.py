@@ -1,4 +1,27 @@
-"""When the variables of the exact models can be true, and which of them belong together."""
+"""When the variables of the exact models can be true, and which of them belong together.
+
+Sets and parameters of the models on a time grid:
+
+| symbol | code | meaning | unit |
+| --- | --- | --- | --- |
+| c | `problem.chunks` | chunks; sums are those that are added up on the way | |
+| pre, post | `ready`, `targets` | nodes that hold (contribute to) a chunk; that must hold it | |
+| v, e | `num_nodes`, `num_links` | nodes; links from src(e) to dst(e) | |
+| t, H | `horizon` | ticks 0 to H; H is the makespan that is asked for | ticks |
+| o, d | `occupancy`, `transfer` | how long a send occupies its link; until it arrives | ticks |
+| Sigma | `symmetries` | pairs ((c, v), (c', v')) of places that a symmetry maps | |
+
+Variables (each only at the ticks where it can be true; binary, in the MILP `hold` and `done`
+continuous):
+
+| name | meaning |
+| --- | --- |
+| `send[c, e, t]` | a copy of chunk c (of a sum: of the whole) starts on link e at tick t |
+| `part[c, e, t]` | what src(e) has of sum c starts to move over e at tick t |
+| `whole[c, v, t]` | sum c becomes whole at node v at tick t |
+| `hold[c, v, t]` | node v holds chunk c (the whole sum) at tick t |
+| `done[c, v, t]` | by tick t node v has passed on what it had of sum c, or has it whole |
+"""
 
 from __future__ import annotations
 

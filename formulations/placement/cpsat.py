@@ -7,6 +7,17 @@ eight digits, so the rounding of a whole plan is below `precision` of its price 
 can be solved (more digits overflow in CP-SAT's presolve, which then loses solutions). Memory is
 rounded down too: a plan that does not really fit is found out by the evaluator and its stage
 forbidden.
+
+Variables of this model alone:
+
+| name | meaning |
+| --- | --- |
+| `grid_share[o, p, g]` | operator o is in stage p, which has grid g (binary) |
+| `spent[p, f]` | what family f costs the stage (integer, `unit` seconds) |
+| `step[p]`, `collective[p, f]` | optimizer step; synchronisation of a family (integer) |
+| `both[p]` | the stage has both tied operators (binary) |
+| `leaves[u, p, s]` | an edge of u of at least the s-th size crosses the cut (binary) |
+| `working[p]`, `gathered[p]` | bytes of the largest operator (integer) |
 """
 
 from __future__ import annotations

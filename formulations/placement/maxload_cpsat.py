@@ -3,6 +3,14 @@
 Stages are numbered in pipeline order, one for each device. ``stage[v]`` is unit v's stage,
 ``accelerator[v, s]`` and ``cpu[v, s]`` say that it is s and of which kind. Times are integers,
 rounded down, so that the bound stays valid; the objective is computed anew from the split.
+
+| name | meaning |
+| --- | --- |
+| `load` | the largest load, the objective (integer, `unit` seconds) |
+| `stage[v]` | stage of unit v (integer) |
+| `accelerator[v, s]`, `cpu[v, s]` | unit v lies in stage s, of that kind; sum: `inside(v, s)` |
+| `kind[s]` | stage s is a CPU |
+| `leaves[t, s]`, `enters[t, s]` | stage s pays for transfer t |
 """
 
 from __future__ import annotations

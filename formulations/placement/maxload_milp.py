@@ -3,6 +3,13 @@
 Stages are numbered in pipeline order, one for each device. ``within[v, s]`` says that unit v lies
 in one of the stages 0..s (the stages' prefixes are nested ideals), ``cpu[v, s]`` that it lies in
 stage s and that stage is a CPU. Time is counted in thousandths of the starting split's load.
+
+| name | meaning |
+| --- | --- |
+| `load` | the largest load, the objective (continuous, `unit` seconds) |
+| `within[v, s]` | unit v lies in one of the stages 0 to s; `inside(v, s)` is in(v, s) |
+| `cpu[v, s]`, `kind[s]` | unit v lies in stage s, a CPU; stage s is a CPU |
+| `leaves[t, s]`, `enters[t, s]` | stage s pays for transfer t (0 to 1) |
 """
 
 from __future__ import annotations

@@ -4,6 +4,18 @@ The choices and the families without prices are in `model.py` and its bases.
 Where a price depends on several choices, operators are split over them (``share`` over
 configurations, ``part`` over their classes too), which keeps the relaxation tight. Time is counted
 in thousandths of a reference time, memory in devices' memories, parameters and cuts in totals.
+
+Variables of this model alone (continuous, from 0 to 1 unless said otherwise):
+
+| name | meaning |
+| --- | --- |
+| `share[o, p, c]` | operator o is in stage p, which has configuration c |
+| `joint[p, c, f, k]` | the stage has configuration c and class k of family f |
+| `part[o, p, c, f, k]` | operator o meets both |
+| `load[p, c, f, k, i]` | share of all parameters that the line synchronises |
+| `tied_share[p, c, y]` | the stage has both tied operators, c and y |
+| `cut[p]`, `carried[p, k]` | share of the largest cut; what class k carries of it |
+| `working[p]`, `gathered[p]` | bytes of the largest operator, in devices' memories (any size) |
 """
 
 from __future__ import annotations

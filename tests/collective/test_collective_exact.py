@@ -40,7 +40,7 @@ def instance(topology: Topology | str, pattern: str, latency: str = "blocking", 
 def options(**settings) -> SolveOptions:
     limit = settings.pop("time_limit", 60.0)
     chosen = {key.replace("_", "-"): str(value) for key, value in settings.items()}
-    return SolveOptions(objective="makespan", time_limit=limit, set=chosen)
+    return SolveOptions(time_limit=limit, set=chosen)
 
 
 def random_instance(seed: int) -> CollectiveInstance:
