@@ -88,6 +88,7 @@ class CollectiveCpsat(Families):
         self.add_holding()
         self.add_causality()
         self.add_link_capacity()
+        self.add_port_capacity()
         self.add_switch_copies()
         self.add_sum_formation()
         self.add_sum_progress()
@@ -177,6 +178,23 @@ class CollectiveCpsat(Families):
         """
         for clique in self.windows.conflicts():
             self.model.add_at_most_one(self._literal(*key) for key in clique)
+
+    @family
+    def add_port_capacity(self) -> None:
+        r"""Implied: a node holds no more chunks at the end than its links can have brought.
+
+        .. math:: \sum_{c:\ v \notin \mathrm{pre}(c)} \mathit{hold}_{c,v,H} \le
+            \sum_{e \in \mathrm{in}(v)} \left( 1 + \left\lfloor
+            \frac{H - d_e - f_e}{o_e} \right\rfloor \right) \qquad \forall v
+
+        ``f`` the first tick at which anything can start on the link, ``o`` and ``d`` the shortest
+        occupancy and transfer of any chunk, in ticks. Sums, which need not arrive, are left out.
+
+        Tight: a pigeonhole that clauses alone refute only case by case; as one row it is seen at
+        once.
+        """
+        for keys, room in self.windows.ports():
+            self.model.add(sum(self.hold[k] for k in keys) <= room)
 
     @family
     def add_switch_copies(self) -> None:

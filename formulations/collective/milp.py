@@ -102,6 +102,7 @@ class CollectiveMilp(Families):
         self.add_holding()
         self.add_causality()
         self.add_link_capacity()
+        self.add_port_capacity()
         self.add_switch_copies()
         self.add_sum_formation()
         self.add_sum_progress()
@@ -186,6 +187,23 @@ class CollectiveMilp(Families):
         for index, clique in enumerate(self.windows.conflicts()):
             total = self._sum(self._binary(*key) for key in clique)
             self._add(total <= 1, f"link_capacity_{clique[0][2]}_{index}")
+
+    @family
+    def add_port_capacity(self) -> None:
+        r"""Implied: a node holds no more chunks at the end than its links can have brought.
+
+        .. math:: \sum_{c:\ v \notin \mathrm{pre}(c)} \mathit{hold}_{c,v,H} \le
+            \sum_{e \in \mathrm{in}(v)} \left( 1 + \left\lfloor
+            \frac{H - d_e - f_e}{o_e} \right\rfloor \right) \qquad \forall v
+
+        ``f`` the first tick at which anything can start on the link, ``o`` and ``d`` the shortest
+        occupancy and transfer of any chunk, in ticks. Sums, which need not arrive, are left out.
+
+        Tight: implied by the cliques of the links; one row in place of all of them.
+        """
+        for index, (keys, room) in enumerate(self.windows.ports()):
+            total = self._sum(self.hold[k] for k in keys)
+            self._add(total <= room, f"port_capacity_{keys[0][1]}_{index}")
 
     @family
     def add_switch_copies(self) -> None:

@@ -255,6 +255,31 @@ class Windows:
                     yield clique
                 previous = set(clique)
 
+    def ports(self) -> Iterator[tuple[list[tuple[int, int, int]], int]]:
+        """For each node, the places that are filled by arrivals alone, and how many can come.
+
+        The keys are those of ``hold`` at the end for the chunks that a node does not hold from the
+        beginning; how many can arrive by then follows from its links, one send after another. Only
+        where more chunks are wanted than can come is there anything to say sooner than the links'
+        own constraints say it, but it is stated for every node.
+        """
+        problem = self.problem
+        shortest = problem.occupancy.min(axis=0), problem.transfer.min(axis=0)
+        copies = [c for c, chunk in enumerate(problem.chunks) if not chunk.is_sum]
+        earliest: dict[int, int] = {}
+        for c in copies:
+            for e, starts in self._send_range[c].items():
+                earliest[e] = min(earliest.get(e, FAR), starts[0])
+        for v in np.flatnonzero(problem.multicast).tolist():
+            wanted = [c for c in copies if v not in problem.chunks[c].ready]
+            keys = [(c, v, self.horizon) for c in wanted if self._first[c][v] <= self.horizon]
+            room = 0
+            for e in self.into[v]:
+                spare = self.horizon - int(shortest[1][e]) - earliest.get(e, FAR)
+                room += spare // int(shortest[0][e]) + 1 if spare >= 0 else 0
+            if len(keys) > 1:
+                yield keys, room
+
     def switch_balances(
         self, *, partial: bool
     ) -> Iterator[tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]]:
