@@ -111,6 +111,24 @@ def test_proved_optimum_with_a_slow_dimension(name: str, steps: int) -> None:
     checked(problem, result)
 
 
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("mesh2d:4x4", 8),
+        ("torus2d:5x5", 6),
+        pytest.param("mesh2d:6x6", 18, marks=pytest.mark.slow),
+        pytest.param("torus2d:6x6", 9, marks=pytest.mark.slow),
+    ],
+)
+def test_cpsat_proves_the_bound_of_the_ports_by_itself(name: str, steps: int) -> None:
+    result = solve_cpsat(instance(name, "all-gather"), options(bound="none", time_limit=300.0))
+    assert result.termination.reason is Reason.OPTIMAL
+    assert result.objective == result.bound == steps * UNIT
+    assert result.stats["proof"] == "search"
+    refuted = [row["horizon"] for row in result.stats["horizons"] if row["answer"] == "infeasible"]
+    assert refuted[-1] == steps - 1
+
+
 @pytest.mark.parametrize("solve", [solve_cpsat, solve_milp])
 @pytest.mark.parametrize(("chunks", "steps"), [(1, 2), (2, 3)])
 def test_proved_optimum_of_dgx1(solve, chunks: int, steps: int) -> None:
