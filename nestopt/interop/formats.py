@@ -48,6 +48,12 @@ FORMATS: dict[str, Format] = {
         settings=("proto", "inplace", "runtime", "min-bytes", "max-bytes"),
         endings=(".xml",),
     ),
+    "chakra": Format(
+        "Chakra execution traces, with ASTRA-sim's files; a directory",
+        "chakra:write",
+        settings=("form",),
+        folder=True,
+    ),
     "perfetto": Format(
         "a trace for ui.perfetto.dev: links and NPUs, or a pipeline's stages",
         "perfetto:write_schedule",
