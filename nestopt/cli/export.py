@@ -20,7 +20,7 @@ def export_file(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help="A schedule: msccl-xml, chakra. A schedule or a plan: perfetto, "
+            help="A schedule: msccl-xml, mscclpp-plan, chakra. A schedule or a plan: perfetto, "
             "csv, parquet. A plan: launch. A topology: simai, ns3, sccl, teccl, graphml.",
         ),
     ],
@@ -79,6 +79,7 @@ def export_file(
     \b
     Examples:
       nestopt export msccl-xml ar.json -o ar.xml --set inplace=yes --set proto=LL
+      nestopt export mscclpp-plan ar.json -o ar-plan.json
       nestopt export chakra ag.json -o traces/
       nestopt export perfetto plan.json -o trace.json      # open in ui.perfetto.dev
       nestopt export parquet ag.json -o sends.parquet

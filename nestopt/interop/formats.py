@@ -48,6 +48,12 @@ FORMATS: dict[str, Format] = {
         settings=("proto", "inplace", "runtime", "min-bytes", "max-bytes"),
         endings=(".xml",),
     ),
+    "mscclpp-plan": Format(
+        "an execution plan for MSCCL++ 0.9 (JSON)",
+        "mscclpp_plan:write",
+        settings=("min-bytes", "max-bytes"),
+        endings=(".json",),
+    ),
     "chakra": Format(
         "Chakra execution traces, with ASTRA-sim's files; a directory",
         "chakra:write",
