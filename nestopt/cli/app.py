@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nestopt.cli.bound import bound
+from nestopt.cli.calibrate import calibrate
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
 from nestopt.cli.export import export_file
@@ -96,6 +97,7 @@ _COMMANDS = (
     (sweep, "sweep", "Best collective schedule by buffer size."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
+    (calibrate, "calibrate", "Fit device parameters to your own measured runs."),
     (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
     (import_file, "import", "Read a file of another tool."),
     (export_file, "export", "Write a schedule, plan or topology for another tool."),
