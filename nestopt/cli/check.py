@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.core.errors import CheckError
+
+if TYPE_CHECKING:
+    from nestopt.core.verdict import Verdict
 
 __all__ = ["check"]
 
@@ -11,7 +16,7 @@ SCHEMA = "nestopt.check/1"
 
 
 def check(result: ResultArgument, json: JsonOption = False) -> None:
-    """Check a result with the independent checker.
+    """Check a result with the independent checker, or an MSCCL XML algorithm.
 
     The checker recomputes feasibility and objective and verifies the bound's witness
     from the instance and the solution in the file alone, with none of the solvers' code.
@@ -20,10 +25,14 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
     apart as claimed, and "passed" does not cover it. A claim without even a stated
     ground is refused as not proved.
 
+    An algorithm (.xml) is held to the runtimes' limits and played on symbols: its
+    messages, deadlocks, races and result.
+
     \b
     Examples:
       nestopt check plan.json
       nestopt check ag.json --json
+      nestopt check algo.xml
 
     \b
     Exit status:
@@ -36,7 +45,7 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
     from nestopt.core.verdict import NotProvedError
 
     try:
-        verdict = api.check(result)
+        verdict = _verify_xml(result) if result.endswith(".xml") else api.check(result)
     except NotProvedError as error:
         if not json:
             for line in error.verdict.verified:
@@ -56,3 +65,11 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
         print(f"--  claimed, not verified: {line}")
     tail = f"; {len(verdict.claimed)} claimed, not verified" if verdict.claimed else ""
     print(f"{result}: passed, {len(verdict.verified)} points verified{tail}")
+
+
+def _verify_xml(file: str) -> Verdict:
+    from nestopt.core.verdict import Verdict
+    from nestopt.interop.msccl_check import check_algorithm
+    from nestopt.interop.msccl_file import read_algorithm
+
+    return Verdict(check_algorithm(read_algorithm(file)))
