@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nestopt.core.choices import Settings
     from nestopt.core.problem import Problem
 
-__all__ = ["Asked", "ask", "kind_of_file", "load"]
+__all__ = ["DEFAULT_METHOD", "PARTS", "Asked", "ask", "kind_of_file", "load"]
 
 _SCHEMAS = {
     "nestopt.workload": "workload",
@@ -320,6 +320,7 @@ def load(source: str | Path, kind: str | None = None) -> Any:
         if kind is not None
         else ("instance", "workload", "cluster", "topology", "collective")
     )
+    wrong: InputError | None = None
     for each in tries:
         try:
             return library_instance(text) if each == "instance" else named(each, text)

@@ -137,12 +137,7 @@ class Solver:
         proof = "bound"
         limit = Limit.NONE
         if schedule is None or schedule.makespan_ps > low or self.options.write_model:
-            proved, schedule, limit = self._search(low, schedule)
-            # the models move sums: what they prove holds where sums may not be copied
-            if instance.copies_sums:
-                limit = Limit.ITERATIONS if limit is Limit.NONE else limit
-            else:
-                low = proved
+            low, schedule, limit = self._search(low, schedule)
             proof = "search" if low > bound["value"] else proof
         witness = bound["witness"] | {"name": bound["name"]}
         if low > bound["value"]:
@@ -162,6 +157,18 @@ class Solver:
         """Raise the bound and improve the schedule (both in picoseconds) until they meet."""
         from nestopt.collective.bounds import reverse_instance
 
+        if self.instance.copies_sums:
+            from nestopt.formulations.collective.shared.solve import search_shared
+
+            return search_shared(
+                self.kind,
+                self.instance,
+                low,
+                schedule,
+                self.left,
+                self._settings,
+                self.stats,
+            )
         parts = [p for p in self.instance.collective.parts if p.num_chunks and len(p.npus) > 1]
         backward = all(p.reduction and p.pattern != "all-reduce" for p in parts) and bool(parts)
         backward = backward and not self.additions

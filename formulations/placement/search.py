@@ -19,7 +19,7 @@ from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
 from nestopt.placement.model.clock import Clock, SearchStopped
-from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.plan import Hides, Plan
 from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -125,6 +125,13 @@ class Run:
         self.space = self.instance.space
         if self.options.set.get("start", "dp") not in ("dp", "none"):
             raise UsageError(f"start={self.options.set['start']}; known: dp, none")
+        if any(flags & (Hides.SYNC | Hides.GATHERS) for flags in self.space.hides):
+            raise UsageError(
+                "plan space, hides: "
+                "the exact models have tensor reduces hidden, not synchronisation or gathers "
+                "(MODEL.md, section 5: what they leave exposed depends on the whole stage); the "
+                "method dp has all three"
+            )
         deadline = self.clock.begin + self.clock.limit
         self.data = PlacementData(self.instance, deadline)
         self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}

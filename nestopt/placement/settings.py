@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nestopt.core.pricing import DEFAULT_SET, SETS
 from nestopt.core.settings import Setting
 
 __all__ = ["SETTINGS"]
@@ -18,8 +19,8 @@ _ROWS = (
             "bandwidth=25GiB/s"),
     Setting("collectives", "file", "none", "A table of synthesized collectives for the cluster "
             "(`nestopt generate collective-table`).", "collectives=table.json"),
-    Setting("pricing", "word", "the newest set", "The set of parameters that prices a stage "
-            "(efficiencies, latencies, what overlaps).", "pricing=plain"),
+    Setting("pricing", "word", DEFAULT_SET, "The set of parameters that prices a stage "
+            "(efficiencies, latencies, what overlaps).", f"pricing={SETS[0]}", SETS),
     # the plan space
     Setting("tensor", _DEGREES, "all", "Tensor-parallel degrees of a stage.", "tensor=1,2,4,8"),
     Setting("context", _DEGREES, "all", "Context-parallel degrees of a stage.", "context=1,2"),
