@@ -1,15 +1,12 @@
 """Named clusters, at any size: ``fattree-tpuv4-1024``, ``h100-spineleaf-1024``, and others.
 
-Bandwidths are per direction. Device figures are the vendors' (peak dense half-precision FLOP/s,
-memory, memory bandwidth); `efficiency` and `half_flops` describe what large and small matrix
-products reach of the peak. `nestopt.placement.pricing.devices` has what measured runs suggest;
-V100 and TPUv4, of which no run is at hand, have the same here, the others rounder ones. Networks:
-DGX-1V 6 x 25 GB/s NVLink a GPU, 12.5 GB/s a pair of GPUs; DGX-A100 300 GB/s a GPU and 8 x 200 Gb/s;
-DGX-H100 450 GB/s and 8 x 400 Gb/s, 32 nodes a scalable unit; Perlmutter 4 A100 and 4 x 25 GB/s a
-node; Frontier 8 GCDs, 200 GB/s in the package, 50 GB/s across, 4 x 25 GB/s; Alps 4 GH200, 150 GB/s
-a pair, 4 x 25 GB/s; TPUv4 cubes of 64, 50 GB/s a link. The fat-tree and spine-leaf clusters of the
-NEST paper are 8 x 4 x k devices with 900 / 100 / 400 and 900 / 12.5 / 50 GB/s: of a device in its
-node, of a node's uplink, of a rack's uplink.
+Device types come from the parameter set in force (`nestopt.placement.pricing.parameters`).
+Bandwidths are per direction. Networks: DGX-1V 6 x 25 GB/s NVLink a GPU, 12.5 GB/s a pair of GPUs;
+DGX-A100 300 GB/s a GPU and 8 x 200 Gb/s; DGX-H100 450 GB/s and 8 x 400 Gb/s, 32 nodes a scalable
+unit; Perlmutter 4 A100 and 4 x 25 GB/s a node; Frontier 8 GCDs, 200 GB/s in the package, 50 GB/s
+across, 4 x 25 GB/s; Alps 4 GH200, 150 GB/s a pair, 4 x 25 GB/s; TPUv4 cubes of 64, 50 GB/s a link.
+The fat-tree and spine-leaf clusters of the NEST paper are 8 x 4 x k devices with 900 / 100 / 400
+and 900 / 12.5 / 50 GB/s: of a device in its node, of a node's uplink, of a rack's uplink.
 
 A name may carry settings: ``h100-spineleaf-64,fail=3:17``.
 """
@@ -22,36 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.errors import InputError, unknown_name
-from nestopt.placement.model.cluster import Cluster, DeviceType, Level
-from nestopt.placement.pricing.devices import calibration
+from nestopt.placement.model.cluster import Cluster, Level
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEVICES", "FAMILIES", "by_name", "names"]
+__all__ = ["FAMILIES", "by_name", "names"]
 
-_GB, _GIB, _T, _US = 1e9, 2.0**30, 1e12, 1e-6
-
-
-def _curve(name: str) -> tuple[float, float]:
-    """Efficiency and half_flops of the calibration file."""
-    figures = calibration(name)
-    return figures.efficiency, figures.half_flops
-
-
-DEVICES: dict[str, DeviceType] = {
-    d.name: d
-    for d in (
-        DeviceType("v100", 125 * _T, 32 * _GIB, 900 * _GB, *_curve("v100"), 2 * _GIB),
-        DeviceType("a100", 312 * _T, 80 * _GIB, 2039 * _GB, 0.70, 2e10, 4 * _GIB),
-        DeviceType("a100-40", 312 * _T, 40 * _GIB, 1555 * _GB, 0.70, 2e10, 2 * _GIB),
-        DeviceType("h100", 989 * _T, 80 * _GIB, 3350 * _GB, 0.65, 8e10, 4 * _GIB),
-        DeviceType("gh200", 989 * _T, 96 * _GIB, 4000 * _GB, 0.65, 8e10, 4 * _GIB),
-        DeviceType("mi250x-gcd", 191.5 * _T, 64 * _GIB, 1600 * _GB, 0.60, 2e10, 3 * _GIB),
-        DeviceType("tpuv4", 275 * _T, 64 * _GB, 1200 * _GB, *_curve("tpuv4"), 2 * _GIB),
-    )
-}
-"""The named device types."""
+_GB, _US = 1e9, 1e-6
 
 
 def _levels(*rows: tuple[str, float, float, float | None]) -> tuple[Level, ...]:
@@ -80,7 +56,11 @@ def _tree(
     kept = list(levels[: len(sizes)])
     kept[-1] = Level(kept[-1].name, kept[-1].latency, kept[-1].port)
     return Cluster(
-        name, tuple(kept), (DEVICES[device],), np.zeros(count, dtype=np.int64), tuple(sizes)
+        name,
+        tuple(kept),
+        (current_set().device_type(device),),
+        np.zeros(count, dtype=np.int64),
+        tuple(sizes),
     )
 
 

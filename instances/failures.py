@@ -19,9 +19,13 @@ from nestopt.instances.streams import stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nestopt.collective.model.topology import Topology
     from nestopt.instances.network import Network
+    from nestopt.placement.model.cluster import Cluster
 
-__all__ = ["RATES", "FailureModel", "Failures", "Rates", "draw_failures", "fail"]
+__all__ = [
+    "RATES", "FailureModel", "Failures", "Rates", "draw_failures", "fail", "failed_by_number",
+]  # fmt: skip
 
 MAX_DRAWS = 10_000
 
@@ -260,3 +264,23 @@ def _draw_rates(
     count = int(cables.max(initial=-1)) + 1
     cut = failing("every cable", count, rates.every_cable)
     links.update(np.flatnonzero(np.isin(cables, cut)).tolist())
+
+
+def failed_by_number(place: Cluster | Topology, text: str) -> Cluster | Topology:
+    """A cluster or topology of which the devices (NPUs) of these numbers have failed.
+
+    Raises
+    ------
+    InputError
+        If the text holds no numbers, or there is no such device.
+    """
+    from nestopt.collective.model.topology import Topology
+    from nestopt.instances.options import numbers_of
+
+    numbers = numbers_of(text, place.name)
+    if isinstance(place, Topology):
+        for number in numbers:
+            if number >= place.num_nodes or place.is_switch[number]:
+                raise InputError(f"{number} is no NPU of {place.name}", field="fail")
+        return place.without(numbers)
+    return place.fail(numbers)

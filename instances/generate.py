@@ -201,11 +201,13 @@ def generate_instance(
     if tenants is not None:
         raise UsageError("--tenants goes with a collective")
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.pricing.parameters import current_set
 
     workload = _workload(job, Options(seed=chosen.seed))
     cluster, notes = _cluster(place, chosen)
     notes["operators"] = workload.num_operators
-    return Generated(PlacementInstance(workload, cluster).to_json(), notes)
+    instance = PlacementInstance(workload, cluster, pricing=current_set().name)
+    return Generated(instance.to_json(), notes)
 
 
 def _collective(

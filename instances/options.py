@@ -5,6 +5,7 @@ The options of ``nestopt generate`` and the suffix of a name are the same thing:
 parts of a suffix are
 
 - any recipe of `heterogeneity` (networks) or `trees` (clusters);
+- ``fail:13,200`` or ``fail:0-7``: these devices (NPUs), by number;
 - ``fail-npus:K``, ``fail-links:K``, ``fail-group:KIND,K``, ``fail-rates:NAME,days=D``;
 - ``connected``: draw again until what is left is strongly connected;
 - ``seed:N`` (default 0).
@@ -25,10 +26,12 @@ from nestopt.instances.spec import parse_spec
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Options", "split_name"]
+__all__ = ["Options", "numbers_of", "split_name"]
+
+_RUN = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?$")
 
 _SPLIT = re.compile(r"\+(?=[a-z])(?![^()]*\))")
-_PARTS = ("fail-npus", "fail-links", "fail-group", "fail-rates", "connected", "seed")
+_PARTS = ("fail", "fail-npus", "fail-links", "fail-group", "fail-rates", "connected", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Options:
         Days at these rates.
     connected : bool
         Draw failures until what is left is strongly connected.
+    failed : tuple of int
+        Numbers of the devices (NPUs) that have failed, ascending.
     """
 
     seed: int = 0
@@ -60,6 +65,7 @@ class Options:
     fail_rates: str | None = None
     days: float = 0.0
     connected: bool = False
+    failed: tuple[int, ...] = ()
 
     def failure_model(self) -> FailureModel:
         """What shall fail.
@@ -83,6 +89,8 @@ class Options:
     def suffix(self) -> str:
         """The options as the end of a name; empty for the defaults."""
         parts = list(self.heterogeneity)
+        if self.failed:
+            parts.append("fail:" + ",".join(map(str, self.failed)))
         if self.fail_npus:
             parts.append(f"fail-npus:{self.fail_npus}")
         if self.fail_links:
@@ -121,6 +129,7 @@ def split_name(name: str, recipes: Collection[str]) -> tuple[str, Options]:
     rates: str | None = None
     days = 0.0
     connected = False
+    failed: tuple[int, ...] = ()
     for part in parts:
         spec = parse_spec(part)
         if spec.family in recipes:
@@ -138,6 +147,10 @@ def split_name(name: str, recipes: Collection[str]) -> tuple[str, Options]:
                 raise spec.error("needs days=D")
             days = spec.option_number("days", 0.0, minimum=0.0)
             spec.finish()
+        elif spec.family == "fail":
+            if failed:
+                raise InputError("fail is given twice", field=name)
+            failed = numbers_of(part.partition(":")[2], name)
         elif spec.family in _PARTS:
             if spec.family in single:
                 raise InputError(f"{spec.family} is given twice", field=name)
@@ -154,5 +167,28 @@ def split_name(name: str, recipes: Collection[str]) -> tuple[str, Options]:
         fail_rates=rates,
         days=days,
         connected=connected,
+        failed=failed,
     )
     return base, options
+
+
+def numbers_of(text: str, where: str) -> tuple[int, ...]:
+    """Numbers of devices in text such as ``13,200`` or ``0-7:64``, ascending.
+
+    Raises
+    ------
+    InputError
+        If it holds anything else, or a number twice.
+    """
+    found: list[int] = []
+    for run in re.split("[,:]", text):
+        match = _RUN.match(run.strip())
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise InputError(
+                f"fail:{text}: {run!r}; expected numbers of devices, such as 13,200 or 0-7",
+                field=where,
+            )
+        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(set(found)) < len(found):
+        raise InputError(f"fail:{text}: a device is listed twice", field=where)
+    return tuple(sorted(found))

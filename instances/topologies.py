@@ -2,7 +2,8 @@
 
 Every family takes ``bw`` and ``alpha`` for its links, one value or one per dimension or tier
 separated by colons (``3d-rfs:2x4x8,bw=200GB/s:100GB/s:50GB/s,alpha=0.5us``), and ``multicast=yes``
-and ``reduce=yes`` for its switches. Latencies default to 0, bandwidths of the abstract families to
+and ``reduce=yes`` for its switches. Latencies default to 0 (of machines
+``alpha=hardware`` gives those of their links), bandwidths of the abstract families to
 1 GB/s and of the machines to what was published. A suffix makes the network uneven or removes parts
 of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `nestopt.instances.options`).
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.instances import fabrics, grids, machines
 from nestopt.instances.failures import Failures, fail
 from nestopt.instances.heterogeneity import RECIPES, apply_heterogeneity
@@ -78,6 +79,10 @@ def family_network(name: str) -> Network:
     elif spec.family in FAMILIES:
         network = FAMILIES[spec.family](spec)
     else:
+        family_of = spec.family.partition(",")[0].strip()
+        if family_of in FAMILIES or _GRID.match(family_of):
+            rest = name.partition(",")[2]
+            raise InputError(f"use a colon before the options: {family_of}:{rest}", field=name)
         raise unknown_name("topology", spec.family, [*FAMILIES, "mesh2d", "mesh3d", "torus2d"])
     if multicast or reduces:
         network = network.with_switches(multicast=multicast, reduces=reduces)
@@ -94,10 +99,21 @@ def perturbed(network: Network, options: Options) -> tuple[Network, Failures, in
     for position, recipe in enumerate(options.heterogeneity):
         rng = stream(options.seed, "heterogeneity", position)
         network = apply_heterogeneity(network, recipe, rng)
+    if options.failed:
+        network = _without(network, options.failed)
     model = options.failure_model()
     if model.empty and not options.connected:
         return network.renamed(name), Failures((), ()), 1
     return fail(network, model, options.seed, connected=options.connected, name=name)
+
+
+def _without(network: Network, failed: tuple[int, ...]) -> Network:
+    """The network without these NPUs, by the number of the node."""
+    npus = set(network.npus.tolist())
+    for number in failed:
+        if number not in npus:
+            raise InputError(f"{number} is no NPU of {network.name}", field="fail")
+    return network.without(failed)
 
 
 def network_by_name(name: str) -> Network:

@@ -36,6 +36,7 @@ from nestopt.instances.options import split_name
 from nestopt.instances.spec import parse_spec
 from nestopt.instances.streams import stream
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -60,11 +61,10 @@ _GRAIN = {"uplink": 1e6, "port": 1e6, "latency": 1e-9}
 
 def device_type(name: str, where: str) -> DeviceType:
     """The named device type (``h100``, ``a100``, ...)."""
-    from nestopt.instances.clusters import DEVICES
-
-    if name not in DEVICES:
-        raise InputError(f"unknown device {name!r}; known: {', '.join(DEVICES)}", field=where)
-    return DEVICES[name]
+    known = current_set()
+    if name not in known.devices:
+        raise InputError(f"unknown device {name!r}; known: {', '.join(known.devices)}", field=where)
+    return known.device_type(name)
 
 
 def tree(spec: Spec) -> Cluster:
@@ -160,6 +160,7 @@ def perturbed_cluster(cluster: Cluster, options: Options) -> Cluster:
         If the options do not apply to clusters or to this one.
     """
     name = cluster.name + options.suffix()
+    cluster = cluster.fail(options.failed)
     for position, recipe in enumerate(options.heterogeneity):
         rng = stream(options.seed, "cluster heterogeneity", position)
         cluster = _vary(cluster, recipe, rng)

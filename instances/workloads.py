@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.fourd.models import model_names, named_model
 from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from nestopt.placement.model.workload import Workload
@@ -34,7 +35,7 @@ def _llama(
 ) -> Transformer:
     return Transformer(
         layers, hidden, heads, sequence, vocabulary, kv_heads=kv_heads, ffn=ffn, gated=True,
-        tied=False, flash=True, biases=False,
+        tied=False, flash=True, biases=False, dropout=False, lean=True,
     )  # fmt: skip
 
 
@@ -124,6 +125,7 @@ def configuration(name: str) -> tuple[Transformer, int]:
     else:
         raise unknown_name("workload", head, names())
     known = {f.name: f for f in fields(Transformer)}
+    model = current_set().transformer(model)
     for key, value in settings.items():
         if key not in known:
             raise unknown_name("workload setting", key, [*known, "batch", "seq"])

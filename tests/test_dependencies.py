@@ -16,7 +16,9 @@ PACKAGES = {
 }
 
 # what a checker or a simulator may know: the problem's data, never a solver's arithmetic
-DATA = {f"nestopt.core.{name}" for name in ("errors", "io", "options", "result", "units")}
+DATA = {
+    f"nestopt.core.{name}" for name in ("errors", "io", "options", "result", "units", "verdict")
+}
 # checkers, simulators and verifiers of witnesses of a problem share code with one another only
 JUDGES = {
     "nestopt.placement.judge": "nestopt.placement.model",

@@ -11,6 +11,7 @@ import pytest
 
 from nestopt.core import registry
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.options import SolveOptions
 from nestopt.core.problem import get_problem
 from nestopt.core.registry import Method, get_method, method_names, methods_of, named
 
@@ -67,8 +68,8 @@ def test_a_built_in_method_wins_over_a_foreign_one_of_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = importlib.import_module("nestopt.placement.methods").METHODS
-    monkeypatch.setitem(rows, "foreign", Method("operator:add", "built in"))
-    assert get_method("placement", "foreign")(2, 3) == 5
+    monkeypatch.setitem(rows, "foreign", Method("operator:is_not", "built in"))
+    assert get_method("placement", "foreign")(2, SolveOptions()) is True
 
 
 @pytest.mark.usefixtures("entry_point")

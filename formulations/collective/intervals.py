@@ -2,18 +2,31 @@
 
 Exact whatever the durations are, since its times are not enumerated; on equal links the grid is
 quicker. The families of constraints have the names that they have in the grid models.
+
+| name | meaning |
+| --- | --- |
+| `used[h]`, `start[h]`, `arrival[h]` | hop h is taken; when it starts; when it arrives |
+| `at[c, v]` | tick from which node v holds chunk c |
+| `leave[c, v]` | tick at which node v has all parts of sum c that it will ever get |
+| `root[c, v]` | sum c becomes whole at node v |
+| `makespan` | the objective, ticks |
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nestopt.formulations.collective.grid import FAR, Chunk, GridProblem, Send
+from nestopt.formulations.families import Families, family
 from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from nestopt.formulations.families import Addition
 
 __all__ = ["CollectiveIntervals"]
 
@@ -31,7 +44,7 @@ class _Hop:
     arrival: Any
 
 
-class CollectiveIntervals:
+class CollectiveIntervals(Families):
     """Least makespan of a `GridProblem` between two numbers of ticks.
 
     Variables:
@@ -43,9 +56,18 @@ class CollectiveIntervals:
     - ``makespan``.
     """
 
-    def __init__(self, problem: GridProblem, low: int, high: int) -> None:
+    def __init__(
+        self,
+        problem: GridProblem,
+        low: int,
+        high: int,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         from ortools.sat.python import cp_model
 
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
         self.problem, self.horizon = problem, high
         self.model = cp_model.CpModel()
         self.makespan = self.model.new_int_var(low, high, "makespan")
@@ -63,6 +85,11 @@ class CollectiveIntervals:
         self.copies_into = _by_end(self.copies, head=True)
         self.parts_into = _by_end(self.parts, head=True)
         self.parts_out_of = _by_end(self.parts, head=False)
+        self.symbols = Counter(
+            at=len(self.at), leave=len(self.leave), root=len(self.root), makespan=1,
+            used=len(self.copies) + len(self.parts),
+            starts=sum(len(hop.links) for hop in (*self.copies, *self.parts)),
+        )  # fmt: skip
         self.add_constraints()
         self.model.minimize(self.makespan)
 
@@ -156,9 +183,27 @@ class CollectiveIntervals:
         self.add_sum_progress()
         self.add_no_late_contribution()
         self.add_makespan()
+        self.add_additions()
 
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of CP-SAT's; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    @family
     def add_delivery(self) -> None:
-        """Every target holds its chunk at the end."""
+        r"""Every target holds its chunk at the end.
+
+        .. math:: \bigvee_{h \to (c,v)} \mathit{used}_h \vee \mathit{root}_{c,v} \qquad \forall
+            c,\ v \in \mathrm{post}(c)
+
+        ``used[h]`` hop h is taken; ``root[c, v]`` the sum c becomes whole at v.
+
+        Tight: a clause; that it is one hop at most is the next family.
+        """
         for c, chunk in enumerate(self.problem.chunks):
             for v in chunk.targets:
                 if chunk.is_sum or v not in chunk.ready:
@@ -167,22 +212,46 @@ class CollectiveIntervals:
                         ways.append(self.root[c, v])
                     self.model.add_bool_or(ways)
 
+    @family
     def add_single_arrival(self) -> None:
-        """A node receives a chunk at most once, and not if the sum becomes whole there."""
+        r"""A node receives a chunk at most once, and not if the sum becomes whole there.
+
+        .. math:: \mathrm{AtMostOne}\ (\mathit{used}_h:\ h \to (c, v);\ \mathit{root}_{c,v})
+            \qquad \forall c, v
+
+        Tight: one clique.
+        """
         for (c, v), hops in self.copies_into.items():
             ways = [hop.used for hop in hops]
             if (c, v) in self.root:
                 ways.append(self.root[c, v])
             self.model.add_at_most_one(ways)
 
+    @family
     def add_holding(self) -> None:
-        """A node holds a chunk from its arrival on."""
+        r"""A node holds a chunk from its arrival on.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{at}_{c,v} \ge \mathit{arrival}_h \qquad
+            \forall h \to (c, v)
+
+        ``at[c, v]`` tick from which node v holds chunk c.
+
+        Tight: one time for each chunk and node, not for each hop.
+        """
         for hop in self.copies:
             held = self.at[hop.chunk, hop.head]
             self.model.add(held >= hop.arrival).only_enforce_if(hop.used)
 
+    @family
     def add_causality(self) -> None:
-        """A copy leaves a node only while the node holds the chunk."""
+        r"""A copy leaves a node only while the node holds the chunk.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{start}_h \ge \mathit{at}_{c,u}, \qquad
+            \mathit{used}_h \Rightarrow \bigvee_{h' \to (c,u)} \mathit{used}_{h'} \vee
+            \mathit{root}_{c,u} \qquad \forall h = (c, u \to v)
+
+        Tight: times forbid circles, since every hop takes at least a tick.
+        """
         for hop in self.copies:
             c, u = hop.chunk, hop.tail
             chunk = self.problem.chunks[c]
@@ -193,8 +262,18 @@ class CollectiveIntervals:
                     ways.append(self.root[c, u])
                 self.model.add_bool_or([*ways, hop.used.negated()])
 
+    @family
     def add_link_capacity(self) -> None:
-        """A link carries one chunk at a time."""
+        r"""A link carries one chunk at a time.
+
+        .. math:: \mathrm{NoOverlap}\ ([\mathit{start}_h, \mathit{start}_h + o_{c,e})\
+            \text{if}\ \mathit{used}_h) \qquad \forall e
+
+        ``o`` ticks that a send occupies its link.
+
+        Tight: a disjunctive resource of optional intervals, with edge finding in place of a time
+        grid.
+        """
         for e, intervals in self.intervals.items():
             taken = [
                 self.model.new_fixed_size_interval_var(low, high - low, f"busy[{e},{low}]")
@@ -203,8 +282,18 @@ class CollectiveIntervals:
             if len(intervals) + len(taken) > 1:
                 self.model.add_no_overlap(intervals + taken)
 
+    @family
     def add_sum_formation(self) -> None:
-        """Every sum becomes whole at exactly one node; every other contributor passes on once."""
+        r"""Every sum becomes whole at exactly one node; every other contributor passes on once.
+
+        .. math:: \mathrm{ExactlyOne}_{v}\ \mathit{root}_{c,v}, \qquad \mathrm{ExactlyOne}\
+            (\mathit{used}_h:\ h \text{ a part out of } (c, v);\ \mathit{root}_{c,v}) \quad
+            \forall v \in \mathrm{pre}(c) \qquad \forall c \in \mathrm{sums}
+
+        Nodes that contribute nothing pass on at most once.
+
+        Tight: the parts of a sum form an in-tree: one way out of every contributor.
+        """
         for c in self.sums:
             self.model.add_exactly_one(x for (d, _), x in self.root.items() if d == c)
             for (d, v), _leave in self.leave.items():
@@ -218,16 +307,35 @@ class CollectiveIntervals:
                 else:
                     self.model.add_at_most_one(events)
 
+    @family
     def add_sum_progress(self) -> None:
-        """A part leaves a node, or the sum is whole there, when the node is done gathering."""
+        r"""A part leaves a node, or the sum is whole there, when the node is done gathering.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{start}_h \ge \mathit{leave}_{c,u}, \qquad
+            \mathit{root}_{c,v} \Rightarrow \mathit{at}_{c,v} \ge \mathit{leave}_{c,v}
+
+        ``leave[c, v]`` tick at which node v has all parts of sum c that it will ever get.
+
+        Tight: one time for each sum and node.
+        """
         for hop in self.parts:
             ready = self.leave[hop.chunk, hop.tail]
             self.model.add(hop.starts[0] >= ready).only_enforce_if(hop.used)
         for (c, v), root in self.root.items():
             self.model.add(self.at[c, v] >= self.leave[c, v]).only_enforce_if(root)
 
+    @family
     def add_no_late_contribution(self) -> None:
-        """A part arrives only where it can still be added, and is then passed on or made whole."""
+        r"""A part arrives only where it can still be added, and is then passed on or made whole.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{leave}_{c,v} \ge \mathit{arrival}_h,
+            \qquad \mathit{used}_h \Rightarrow \bigvee \mathit{event}_{c,v} \qquad \forall h \to
+            (c, v)
+
+        ``event`` stands for the parts of c that leave v, and for ``root[c, v]``.
+
+        Tight: a precedence and a clause for each part.
+        """
         for hop in self.parts:
             c, v = hop.chunk, hop.head
             if (c, v) not in self.leave:
@@ -239,8 +347,15 @@ class CollectiveIntervals:
                 events.append(self.root[c, v])
             self.model.add_bool_or([*events, hop.used.negated()])
 
+    @family
     def add_makespan(self) -> None:
-        """The makespan is no less than any arrival, nor than the moment a target is served."""
+        r"""The makespan is no less than any arrival, nor than the moment a target is served.
+
+        .. math:: \mathit{makespan} \ge \mathit{at}_{c,v} \qquad \forall c,\ v \in
+            \mathrm{post}(c)
+
+        Tight: only targets count; what else arrives later serves no purpose.
+        """
         for c, chunk in enumerate(self.problem.chunks):
             for v in chunk.targets:
                 if (c, v) in self.at:

@@ -63,6 +63,9 @@ class Search:
         The horizons tried, with answer and seconds.
     limit : Limit
         What ended the search; none if it ran to the end.
+    one_by_one : bool
+        Whether every horizon has to be decided: where a shorter schedule need not fit a longer
+        horizon.
     """
 
     low: int
@@ -70,9 +73,12 @@ class Search:
     sends: list[Send] = field(default_factory=list)
     log: list[dict[str, Any]] = field(default_factory=list)
     limit: Limit = Limit.NONE
+    one_by_one: bool = False
 
     def next_horizon(self) -> int:
         """Upwards one by one, then in growing strides, then halving what is between."""
+        if self.one_by_one:
+            return self.low
         tried = len(self.log)
         step = 0 if tried < 3 else 2 ** (tried - 2) - 1
         upward = self.low + step

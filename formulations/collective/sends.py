@@ -83,6 +83,8 @@ def schedule_of(
     sends: Sequence[Send],
     tick: int,
     backward: bool,
+    *,
+    retime: bool = True,
 ) -> Schedule:
     """The schedule of the instance that sends in ticks stand for, every send as early as can be.
 
@@ -95,12 +97,15 @@ def schedule_of(
         What was solved: the instance, or its time-reversed copy if `backward`.
     sends : sequence of Send
         Chunks by their index among the chunks that move.
+    retime : bool
+        Whether sends may be dropped that serve no purpose, and others start sooner than their
+        ticks say.
     """
     from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 
     problem = grid_problem(work, tick, round_up=True)
     exact = grid_problem(work, 1)
-    kept = pruned(problem, sends)
+    kept = pruned(problem, sends) if retime else sorted(sends, key=lambda s: (s.start, s.link))
     free = [0] * problem.num_links
     arrivals: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
     taken: Counter[tuple[int, int, bool]] = Counter()
@@ -108,6 +113,8 @@ def schedule_of(
     for s in kept:
         size, u = problem.chunks[s.chunk].size, int(problem.src[s.link])
         begin = max(free[s.link], _ready(problem, arrivals, taken, s, u))
+        if not retime:
+            begin = max(begin, s.start * tick)
         free[s.link] = begin + int(exact.occupancy[size, s.link])
         starts.append(begin)
         ends.append(begin + int(exact.transfer[size, s.link]))

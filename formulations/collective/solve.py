@@ -11,11 +11,12 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from nestopt.collective.judge.check import check_schedule
 from nestopt.core.errors import UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.formulations.collective.grid import GridProblem, Send, finest_tick, grid_problem
 from nestopt.formulations.collective.search import Search, starting_schedule
-from nestopt.formulations.collective.sends import schedule_of, sends_of
+from nestopt.formulations.collective.sends import pruned, schedule_of, sends_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
+    from nestopt.formulations.face import Admission
+    from nestopt.formulations.families import Addition
+    from nestopt.formulations.solvers.adapters import Outcome
 
-__all__ = ["MOST_TICKS", "solve_cpsat", "solve_milp"]
+__all__ = ["MOST_TICKS", "Solver", "solve_cpsat", "solve_milp"]
 
 MOST_TICKS = 120
 _MOST_VARIABLES = 1_000_000
@@ -40,33 +44,57 @@ _CHOICES = {
 }
 
 
-def solve_cpsat(instance: CollectiveInstance, options: SolveOptions) -> Result:
+def solve_cpsat(
+    instance: CollectiveInstance, options: SolveOptions, additions: tuple[Addition, ...] = ()
+) -> Result:
     """The least makespan by CP-SAT.
 
     ``--set`` keys: ``model`` (``grid``, ``interval`` or ``auto``), ``deterministic-time`` (CP-SAT's
     own unit, repeatable), ``symmetry`` (``no`` to leave it alone), ``incumbent`` (``none`` to start
     without a greedy schedule), ``bound`` (``none`` to start from the distances alone).
     """
-    return _Solver("cpsat", instance, options).run()
+    return Solver("cpsat", instance, options, additions).run()
 
 
-def solve_milp(instance: CollectiveInstance, options: SolveOptions) -> Result:
+def solve_milp(
+    instance: CollectiveInstance, options: SolveOptions, additions: tuple[Addition, ...] = ()
+) -> Result:
     """The least makespan by a MILP back-end through PuLP.
 
     ``--set`` keys: ``symmetry``, ``incumbent``, ``bound`` as of `solve_cpsat`; ``tick``
     (picoseconds of the time grid; one that does not divide all durations is rounded down for the
     bound and up for the schedule).
     """
-    return _Solver("milp", instance, options).run()
+    return Solver("milp", instance, options, additions).run()
 
 
 class _OutOfTimeError(Exception):
     """The time was over before a model was built."""
 
 
-class _Solver:
-    def __init__(self, kind: str, instance: CollectiveInstance, options: SolveOptions) -> None:
+class Solver:
+    """The search for the least makespan with one kind of model.
+
+    Parameters
+    ----------
+    kind : {"milp", "cpsat"}
+    instance : CollectiveInstance
+    options : SolveOptions
+    additions : tuple of Addition
+        Constraints of a user's own. With them no symmetry leaves out schedules, a start is used
+        only if the model admits it, every horizon from the bound on is decided, reductions are not
+        reversed, and sends keep the ticks that the model gives them.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        instance: CollectiveInstance,
+        options: SolveOptions,
+        additions: tuple[Addition, ...] = (),
+    ) -> None:
         self.kind, self.instance, self.options = kind, instance, options
+        self.additions = additions
         self.begin = time.perf_counter()
         for key, known in _CHOICES.items():
             if options.set.get(key, known[0]) not in known:
@@ -74,6 +102,12 @@ class _Solver:
                     f"--set {key}={options.set[key]}: expected one of {', '.join(known)}"
                 )
         self.stats: dict[str, Any] = {"solver": kind}
+        if additions:
+            self.stats["added"] = [a.name for a in additions]
+            self.stats["notes"] = [
+                "constraints of the user's own: symmetry switched off, starts used only where the "
+                "model admits them"
+            ]
         self.written = False
 
     def choice(self, key: str) -> str:
@@ -103,12 +137,7 @@ class _Solver:
         proof = "bound"
         limit = Limit.NONE
         if schedule is None or schedule.makespan_ps > low or self.options.write_model:
-            proved, schedule, limit = self._search(low, schedule)
-            # the models move sums: what they prove holds where sums may not be copied
-            if instance.copies_sums:
-                limit = Limit.ITERATIONS if limit is Limit.NONE else limit
-            else:
-                low = proved
+            low, schedule, limit = self._search(low, schedule)
             proof = "search" if low > bound["value"] else proof
         witness = bound["witness"] | {"name": bound["name"]}
         if low > bound["value"]:
@@ -128,8 +157,21 @@ class _Solver:
         """Raise the bound and improve the schedule (both in picoseconds) until they meet."""
         from nestopt.collective.bounds import reverse_instance
 
+        if self.instance.copies_sums:
+            from nestopt.formulations.collective.shared.solve import search_shared
+
+            return search_shared(
+                self.kind,
+                self.instance,
+                low,
+                schedule,
+                self.left,
+                self._settings,
+                self.stats,
+            )
         parts = [p for p in self.instance.collective.parts if p.num_chunks and len(p.npus) > 1]
         backward = all(p.reduction and p.pattern != "all-reduce" for p in parts) and bool(parts)
+        backward = backward and not self.additions
         work = reverse_instance(self.instance) if backward else self.instance
         tick = finest_tick(work)
         self.stats |= {"tick_ps": tick, "reversed": backward}
@@ -138,14 +180,24 @@ class _Solver:
         estimate = max(problem.lower_bound(), -(-max(low, makespan) // tick))
         most = max(MOST_TICKS, _MOST_VARIABLES // (problem.num_links * len(problem.chunks)))
         chosen = self._tick(tick, estimate, min(most, 10 * MOST_TICKS))
+        if chosen is not None and self.additions:
+            raise UsageError(
+                f"constraints of one's own are stated on the finest grid, of {tick} ps, and about "
+                f"{estimate} ticks of it are too many; coarser durations or a smaller instance"
+            )
         if chosen is not None:
             return self._search_rounded(work, chosen, low, schedule, backward)
         state = Search(max(1, problem.lower_bound(), -(-low // tick)))
+        state.one_by_one = bool(self.additions)
         if schedule is not None:
             state.high = schedule.makespan_ps // tick
         by_intervals = self.kind == "cpsat" and (
             self.choice("model") == "interval"
-            or (self.choice("model") == "auto" and not self._grid_fits(problem, estimate))
+            or (
+                self.choice("model") == "auto"
+                and not self.additions
+                and not self._grid_fits(problem, estimate)
+            )
         )
         self.stats["model"] = "interval" if by_intervals else "grid"
         known = [] if schedule is None else sends_of(work, schedule, tick, backward)
@@ -157,7 +209,7 @@ class _Solver:
         self.stats["horizons"] = state.log
         found = schedule
         if state.sends:
-            found = schedule_of(work, state.sends, tick, backward)
+            found = self._schedule(work, state.sends, tick, backward)
         return max(low, state.low * tick), found, state.limit
 
     def _tick(self, tick: int, estimate: int, most: int) -> int | None:
@@ -222,7 +274,8 @@ class _Solver:
         """Decide horizon after horizon, upwards from the bound."""
         from nestopt.formulations.collective.symmetry import find_symmetries
 
-        symmetries = find_symmetries(problem) if self.choice("symmetry") == "yes" else []
+        wanted = self.choice("symmetry") == "yes" and not self.additions
+        symmetries = find_symmetries(problem) if wanted else []
         self.stats["symmetries"] = len(symmetries)
         skip, last = 0, -1
         while state.high is None or state.low < state.high or not self._model_written():
@@ -243,38 +296,66 @@ class _Solver:
                 self.stats["note"] = f"a model of {horizon} ticks would be too large"
                 state.limit = Limit.MEMORY
                 return
-            # while a shorter schedule may still be found above, leave time for it
-            share = self.left() / 2 if state.high is None or horizon + 1 < state.high else 1e18
-            begin = time.perf_counter()
-            hint = known if state.high is not None and horizon >= state.high else ()
-            try:
-                model = self._model(problem, horizon, symmetries)
-            except _OutOfTimeError:
-                state.limit = Limit.TIME
+            outcome = self._decide(problem, state, horizon, (symmetries, known))
+            if outcome is None:
                 return
-            outcome, sends = model.solve(hint, **self._settings(min(share, self.left())))
-            answer = outcome.termination.reason.value
-            seconds = round(time.perf_counter() - begin, 3)
-            state.log.append({"horizon": horizon, "answer": answer, "seconds": seconds})
-            if outcome.termination.reason is Reason.ERROR:
-                self.stats["error"] = outcome.note
-                state.limit = Limit.ITERATIONS
-                return
-            if outcome.termination.reason is Reason.INFEASIBLE:
-                state.low = max(state.low, horizon + 1)
-            elif sends:
-                state.sends = sends
-                state.high = max(
-                    s.start + int(problem.transfer[problem.chunks[s.chunk].size, s.link])
-                    for s in sends
-                )
-            else:
+            if outcome.termination.reason is Reason.NO_SOLUTION:
+                if state.one_by_one:
+                    state.limit = outcome.termination.limit
+                    return
                 skip = horizon + 1
             if outcome.termination.limit is Limit.INTERRUPTED:
                 state.limit = Limit.INTERRUPTED
                 return
+            answer = outcome.termination.reason.value
             self._report_ticks(state, problem.tick, f"horizon {horizon} {answer}")
         state.limit = Limit.NONE
+
+    def _decide(
+        self,
+        problem: GridProblem,
+        state: Search,
+        horizon: int,
+        help_: tuple[Sequence[Any], Sequence[Send]],
+    ) -> Outcome | None:
+        """Solve the model of a horizon, and learn from it; None if that ends the search.
+
+        `help_` are symmetries, and the sends of a known schedule.
+        """
+        symmetries, known = help_
+        # while a shorter schedule may still be found above, leave time for it
+        share = self.left() / 2 if state.high is None or horizon + 1 < state.high else 1e18
+        if state.one_by_one:
+            share = 1e18
+        begin = time.perf_counter()
+        hint = known if state.high is not None and horizon >= state.high else ()
+        try:
+            model = self._model(problem, horizon, symmetries)
+        except _OutOfTimeError:
+            state.limit = Limit.TIME
+            return None
+        outcome, sends = model.solve(hint, **self._settings(min(share, self.left())))
+        answer = outcome.termination.reason.value
+        seconds = round(time.perf_counter() - begin, 3)
+        state.log.append({"horizon": horizon, "answer": answer, "seconds": seconds})
+        if outcome.termination.reason is Reason.ERROR:
+            self.stats["error"] = outcome.note
+            state.limit = Limit.ITERATIONS
+            return None
+        if outcome.termination.reason is Reason.INFEASIBLE:
+            state.low = max(state.low, horizon + 1)
+        elif outcome.values is not None:
+            state.sends = sends
+            state.high = max(
+                (
+                    s.start + int(problem.transfer[problem.chunks[s.chunk].size, s.link])
+                    for s in sends
+                ),
+                default=0,
+            )
+            if state.one_by_one:
+                state.high = max(state.high, state.low)
+        return outcome
 
     def _model_written(self) -> bool:
         return self.written or not self.options.write_model
@@ -283,10 +364,10 @@ class _Solver:
         if self.kind == "milp":
             from nestopt.formulations.collective.milp import CollectiveMilp
 
-            return CollectiveMilp(problem, horizon, symmetries, self._stop)
+            return CollectiveMilp(problem, horizon, symmetries, self._stop, self.additions)
         from nestopt.formulations.collective.cpsat import CollectiveCpsat
 
-        return CollectiveCpsat(problem, horizon, symmetries, self._stop)
+        return CollectiveCpsat(problem, horizon, symmetries, self._stop, self.additions)
 
     def _stop(self) -> None:
         if self.left() <= 0:
@@ -320,7 +401,7 @@ class _Solver:
             # one chunk after another, each over the longest path
             longest = int(problem.transfer.max()) * problem.num_nodes
             top = longest * sum(len(c.targets) + len(c.ready) for c in problem.chunks)
-        model = CollectiveIntervals(problem, state.low, top)
+        model = CollectiveIntervals(problem, state.low, top, self.additions)
         settings = self._settings(self.left()) | {"rel_gap": self.options.rel_gap}
         if self.options.progress is not None:
             tell, tick = self.options.progress, problem.tick
@@ -351,7 +432,43 @@ class _Solver:
     def _incumbent(self, target: int) -> Schedule | None:
         if self.choice("incumbent") == "none" and self.options.warm_start is None:
             return None
-        return starting_schedule(self.instance, self.options, target, self.left() / 4)
+        found = starting_schedule(self.instance, self.options, target, self.left() / 4)
+        if self.additions:
+            admission = self.admission(found)
+            if not admission:
+                why = ", ".join(admission.because) or "no time to see whether it keeps them"
+                self.stats["notes"].append(
+                    f"the start and its upper bound switched off, they ignore: {why}"
+                )
+                return None
+        return found
+
+    def admission(self, schedule: Schedule) -> Admission:
+        """Whether the model on the finest grid admits a schedule; the families that refuse it."""
+        from nestopt.formulations.collective.admission import admission
+
+        return admission(self.kind, self.instance, schedule, self.additions, self.options)
+
+    def _schedule(
+        self, work: CollectiveInstance, sends: Sequence[Send], tick: int, backward: bool
+    ) -> Schedule:
+        """The schedule that sends stand for; one that keeps the constraints of the user's own."""
+        found = schedule_of(work, sends, tick, backward)
+        if not self.additions:
+            return found
+        from nestopt.core.errors import CheckError
+
+        for candidate in (
+            found,
+            schedule_of(work, pruned(grid_problem(work), sends), tick, backward, retime=False),
+        ):
+            try:
+                check_schedule(self.instance, candidate)
+            except CheckError:
+                continue
+            if self.stats.get("model") == "interval" or self.admission(candidate):
+                return candidate
+        return schedule_of(work, sends, tick, backward, retime=False)
 
     def _report(self, schedule: Schedule | None, bound: int, note: str) -> None:
         if self.options.progress is not None:
@@ -374,8 +491,6 @@ class _Solver:
     def _result(
         self, schedule: Schedule | None, bound: int, limit: Limit, witness: dict[str, Any]
     ) -> Result:
-        from nestopt.collective.judge.check import check_schedule
-
         objective = None
         if schedule is not None:
             check_schedule(self.instance, schedule)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.formulations.placement.data import PlacementData, TreeGroup
     from nestopt.formulations.placement.spreads import Reach
+    from nestopt.formulations.placement.tree import Tree, TreeGroup
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -121,7 +121,7 @@ class FamilyClass:
 
 
 def family_classes(
-    data: PlacementData, groups: int, size: int, signature: Callable[[Floats], Hashable]
+    tree: Tree, groups: int, size: int, signature: Callable[[Floats], Hashable]
 ) -> tuple[FamilyClass, ...]:
     """All classes of families of `groups` groups of `size` members.
 
@@ -137,40 +137,41 @@ def family_classes(
     """
     kept: dict[Hashable, list[FamilyClass]] = {}
     # the loosest first: what they imply need not be looked at
-    for tight in _unpriced(data, groups, size):
-        data.check_time()
+    for tight in _unpriced(tree, groups, size):
+        tree.check_time()
         price = signature(tight.profile)
         same = kept.setdefault(price, [])
-        if not any(_implies(data, tight, other) for other in same):
+        if not any(_implies(tree, tight, other) for other in same):
             lifted = _lift(tight, price, signature)
-            same[:] = [k for k in same if not _implies(data, k, lifted)] + [lifted]
+            same[:] = [k for k in same if not _implies(tree, k, lifted)] + [lifted]
     return tuple(k for same in kept.values() for k in same)
 
 
-def _unpriced(data: PlacementData, groups: int, size: int) -> list[FamilyClass]:
+def _unpriced(tree: Tree, groups: int, size: int) -> list[FamilyClass]:
     """The classes of families by their conditions alone, the loosest first."""
-    if (groups, size) in data.classes:
-        return data.classes[groups, size]
-    spreads = spreads_of_group(data, size, groups)
+    known: list[FamilyClass] | None = tree.known.get(("classes", groups, size))
+    if known is not None:
+        return known
+    spreads = spreads_of_group(tree, size, groups)
     found: dict[Hashable, FamilyClass] = {}
-    for reach, crossing, volume, chosen in spread_families(data, spreads, groups):
-        tags = _conditions(data, size, reach, crossing, volume)
+    for reach, crossing, volume, chosen in spread_families(tree, spreads, groups):
+        tags = _conditions(tree, size, reach, crossing, volume)
         if tags not in found:
             devices = [
-                [data.cells[c].devices[0] for c, k in enumerate(spreads[i]) for _ in range(k)]
+                [tree.cells[c].devices[0] for c, k in enumerate(spreads[i]) for _ in range(k)]
                 for i in chosen
             ]
-            line = np.arange(data.cluster.num_devices, dtype=np.int64)
+            line = np.arange(tree.cluster.num_devices, dtype=np.int64)
             start = np.zeros(1, dtype=np.int64)
-            profile = family_profiles(data.network, line, start, np.array(devices))[0]
+            profile = family_profiles(tree.network, line, start, np.array(devices))[0]
             found[tags] = FamilyClass(size, profile, *tags)
     loosest = sorted(found.values(), key=lambda c: (-c.span, -c.profile[1], -c.profile[2]))
-    data.classes[groups, size] = loosest
+    tree.known["classes", groups, size] = loosest
     return loosest
 
 
 def _conditions(
-    data: PlacementData, size: int, reach: Reach, crossing: Ints, volume: Ints
+    tree: Tree, size: int, reach: Reach, crossing: Ints, volume: Ints
 ) -> tuple[Any, ...]:
     """The fields of `FamilyClass` behind its profile (``MODEL.md``, section 2)."""
     span = reach.span
@@ -179,7 +180,7 @@ def _conditions(
     for level in range(span + 1):
         port = max(port, reach.port[level])
         rates.append(max(port, busiest))
-        for g in data.groups:
+        for g in tree.groups:
             if g.level == level < span:
                 across = int(crossing[g.index])
                 ring = max(ring, across * g.uplink_inverse)
@@ -222,7 +223,7 @@ def _lift(
     )  # fmt: skip
 
 
-def _implies(data: PlacementData, tight: FamilyClass, loose: FamilyClass) -> bool:
+def _implies(tree: Tree, tight: FamilyClass, loose: FamilyClass) -> bool:
     """Whether families that keep the conditions of `tight` keep those of `loose`."""
     if tight.span > loose.span or loose.counts is not None:
         return False
@@ -233,5 +234,5 @@ def _implies(data: PlacementData, tight: FamilyClass, loose: FamilyClass) -> boo
     ):
         if b is not None and (a is None or a > b):
             return False
-    between = [g for g in data.groups if tight.span < g.level <= loose.span]
+    between = [g for g in tree.groups if tight.span < g.level <= loose.span]
     return all(loose.allows_group(g) for g in between)

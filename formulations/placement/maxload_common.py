@@ -1,4 +1,16 @@
-"""What both max-load models start from: units, a cutoff, and what the cutoff implies."""
+"""What both max-load models start from: units, a cutoff, and what the cutoff implies.
+
+| symbol | code | meaning | unit |
+| --- | --- | --- | --- |
+| v | `units` | what moves as one | |
+| s | `stages` | stages in pipeline order, one for each device | |
+| t = (h, U) | `units.transfers` | outputs of unit h that the units U take | |
+| tau, gamma | `accelerator_time`, `cpu_time`, `cost` | time of a unit; of a transfer | s |
+| M, C | `memory`, `accelerator_memory` | bytes of a unit; of an accelerator | bytes |
+| Delta | `gaps` | (u, v, delta): v lies at least delta stages after u | |
+| U | `cutoff` | largest load of the starting split | s |
+| n | `accelerators`, `cpus` | devices of a kind | |
+"""
 
 from __future__ import annotations
 
@@ -27,7 +39,7 @@ if TYPE_CHECKING:
     from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Stage
 
-__all__ = ["MaxLoadData", "finish", "impossible", "prepare", "scaled_progress"]
+__all__ = ["MaxLoadData", "finish", "impossible", "prepare", "scaled_progress", "with_start"]
 
 _SLACK = 1e-9
 
@@ -71,13 +83,32 @@ class MaxLoadData:
     start_cpu: frozenset[int]
 
 
-def prepare(problem: MaxLoadProblem, options: SolveOptions) -> MaxLoadData:
-    """Units, a starting split (the given one if it is better), windows and gaps."""
+def prepare(
+    problem: MaxLoadProblem,
+    options: SolveOptions,
+    keeps: Callable[[MaxLoadData], bool] = lambda data: True,
+) -> MaxLoadData:
+    """Units, a starting split (the given one if it is better), windows and gaps.
+
+    Parameters
+    ----------
+    keeps : callable
+        Whether a starting split keeps the constraints of a user's own; one that does not is not
+        used, nor is its load as a cutoff.
+    """
     units = make_units(problem)
-    split, _ = linear_split(problem, units)
-    given = _given_split(options)
-    if given is not None and (split is None or _load(problem, given) < _load(problem, split)):
-        split = given
+    candidates = [_given_split(options), linear_split(problem, units)[0]]
+    found = [with_start(problem, units, split) for split in candidates if split is not None]
+    for data in sorted(found, key=lambda data: data.cutoff):
+        if keeps(data):
+            return data
+    return with_start(problem, units, None)
+
+
+def with_start(
+    problem: MaxLoadProblem, units: Units, split: tuple[Stage, ...] | None
+) -> MaxLoadData:
+    """The data of a search that starts from a split, or from none."""
     cutoff = math.inf if split is None else _load(problem, split)
     stages = problem.accelerators + problem.cpus
     first, last, gaps = _windows(problem, units, stages, cutoff)
@@ -132,24 +163,22 @@ def finish(
     options: SolveOptions,
     method: str,
     outcome: Outcome,
-    scale: float,
     seconds: float,
-    read: Callable[[], Sequence[tuple[str, Sequence[int]]]],
+    model: Any,
 ) -> Result:
     """The result of a model's run.
 
     Parameters
     ----------
     outcome : Outcome
-        Its bound is in units of `scale` seconds.
-    read : callable
-        Device kind and units of each stage, from the incumbent; called if there is one.
+        Its bound is in units of the model's `unit` seconds.
+    model : MaxLoadMilp or MaxLoadCpsat
     """
-    problem = data.problem
+    problem, scale = data.problem, model.unit
     ended = outcome.termination
     split = data.start
     if outcome.values is not None:
-        found = restore(data.units, read())
+        found = restore(data.units, model.read(outcome))
         if split is None or _load(problem, found) < _load(problem, split):
             split = found
     bound = max(data.lower, outcome.bound * scale)
@@ -158,12 +187,20 @@ def finish(
         raise SolverError(f"{method} calls a problem infeasible that has a split: {outcome.note}")
     if ended.reason is Reason.INFEASIBLE:
         reasons = infeasible_reasons(problem, data.units)
+        if model.additions:
+            own = ", ".join(a.name for a in model.additions)
+            reasons = (f"no split keeps the added constraints: {own}",)
         bound = math.inf
     elif split is not None and ended.reason is Reason.NO_SOLUTION:
         ended = Termination(Reason.FEASIBLE, ended.limit)
     if ended.reason is Reason.ERROR:
         split = None
     stats = {"units": len(data.units), "note": outcome.note} | outcome.stats
+    if model.additions:
+        stats["added"] = [a.name for a in model.additions]
+        stats["notes"] = [
+            "constraints of the user's own: starting splits used only where the model admits them"
+        ]
     return make_result(
         problem, options, method, ended, split, bound, seconds, reasons=reasons, stats=stats
     )
@@ -210,6 +247,8 @@ def _windows(
 
     def stages_for(work: float) -> int:
         """The least number of stages for this much work, at most all."""
+        if math.isinf(room):
+            return 1
         for s in range(1, stages):
             cpus = min(s, problem.cpus)
             if work <= room * (s - cpus) + (cpu_room * cpus if cpus else 0.0):

@@ -3,29 +3,43 @@
 Stages are numbered in pipeline order, one for each device. ``stage[v]`` is unit v's stage,
 ``accelerator[v, s]`` and ``cpu[v, s]`` say that it is s and of which kind. Times are integers,
 rounded down, so that the bound stays valid; the objective is computed anew from the split.
+
+| name | meaning |
+| --- | --- |
+| `load` | the largest load, the objective (integer, `unit` seconds) |
+| `stage[v]` | stage of unit v (integer) |
+| `accelerator[v, s]`, `cpu[v, s]` | unit v lies in stage s, of that kind; sum: `inside(v, s)` |
+| `kind[s]` | stage s is a CPU |
+| `leaves[t, s]`, `enters[t, s]` | stage s pays for transfer t |
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.formulations.families import Families, family
+from nestopt.formulations.placement.maxload_admission import admission
 from nestopt.formulations.placement.maxload_common import (
     finish,
     impossible,
     prepare,
     scaled_progress,
 )
+from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.maxload_common import MaxLoadData
+    from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
 __all__ = ["MaxLoadCpsat", "solve"]
@@ -34,51 +48,60 @@ __all__ = ["MaxLoadCpsat", "solve"]
 _TICKS = 10**9
 
 
-def solve(problem: MaxLoadProblem, options: SolveOptions) -> Result:
+def solve(
+    problem: MaxLoadProblem, options: SolveOptions, additions: tuple[Addition, ...] = ()
+) -> Result:
     """Solve a max-load problem by constraint programming."""
-    from nestopt.formulations.solvers.adapters import solve_cpsat
-
     started = time.perf_counter()
-    data = prepare(problem, options)
+
+    def keeps(data: MaxLoadData) -> bool:
+        return not additions or bool(admission(data, MaxLoadCpsat, additions, options))
+
+    data = prepare(problem, options, keeps)
     if (ended := impossible(data, options, "cpsat")) is not None:
         return ended
-    model = MaxLoadCpsat(data)
-    model.add_constraints()
-    outcome = solve_cpsat(
-        model.model,
-        time_limit=max(0.01, options.time_limit - (time.perf_counter() - started)),
-        threads=options.threads,
-        seed=options.seed,
-        rel_gap=options.rel_gap,
-        warm_start=model.start() if data.start else None,
-        write_model=options.write_model,
-        progress=scaled_progress(options, model.tick),
-    )
-    return finish(
-        data,
-        options,
-        "cpsat",
-        outcome,
-        model.tick,
-        time.perf_counter() - started,
-        lambda: model.read(outcome),
-    )
+    model = MaxLoadCpsat(data, additions)
+    seconds = options.time_limit - (time.perf_counter() - started)
+    outcome = model.solve(options, max(0.01, seconds))
+    return finish(data, options, "cpsat", outcome, time.perf_counter() - started, model)
 
 
-class MaxLoadCpsat:
-    """The model's variables and constraint families."""
+class MaxLoadCpsat(Families):
+    """The model's variables and constraint families.
 
-    def __init__(self, data: MaxLoadData) -> None:
+    Parameters
+    ----------
+    data : MaxLoadData
+    additions : tuple of Addition
+        Constraints of a user's own.
+    left_out : frozenset of str
+        Families to do without.
+
+    Attributes
+    ----------
+    unit : float
+        Seconds of the unit in which the model counts time.
+    """
+
+    def __init__(
+        self,
+        data: MaxLoadData,
+        additions: tuple[Addition, ...] = (),
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
         from ortools.sat.python import cp_model
 
         self.data = data
+        self.additions, self.left_out = additions, left_out
+        self.size_of, self.symbols = {}, Counter()
         self.model = cp_model.CpModel()
         everything = sum(data.units.accelerator_time) + sum(data.units.cpu_time)
         everything += 2 * data.stages * sum(t.cost for t in data.units.transfers)
         self.top = data.cutoff if data.cutoff < math.inf else everything
-        self.tick = (self.top or 1.0) / _TICKS
+        self.unit = (self.top or 1.0) / _TICKS
         self._add_variables()
         self.model.minimize(self.load)
+        self.add_constraints()
 
     def add_constraints(self) -> None:
         """All constraint families."""
@@ -89,9 +112,42 @@ class MaxLoadCpsat:
         self.add_transfers()
         self.add_loads()
         self.add_total_work()
+        self.add_additions()
 
     def _ticks(self, seconds: float) -> int:
-        return math.floor(seconds / self.tick)
+        return math.floor(seconds / self.unit)
+
+    @property
+    def stages(self) -> range:
+        """The stages, in pipeline order."""
+        return range(self.data.stages)
+
+    def counts(self) -> tuple[int, int]:
+        """Variables and constraints so far."""
+        return self.symbols.total(), len(self.model.proto.constraints)
+
+    def require(self, constraint: Any, name: str) -> None:
+        """Add a constraint of the solver's own kind; a truth value stands for itself."""
+        add_to_model(self.model, constraint, name)
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
+        self.model.add(variable == value)
+
+    def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
+        """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
+        from nestopt.formulations.solvers.adapters import solve_cpsat
+
+        return solve_cpsat(
+            self.model,
+            time_limit=time_limit,
+            threads=options.threads,
+            seed=options.seed,
+            rel_gap=options.rel_gap,
+            warm_start=self.choices() if self.data.start else None,
+            write_model=options.write_model,
+            progress=scaled_progress(options, self.unit),
+        )
 
     def _add_variables(self) -> None:
         data, model = self.data, self.model
@@ -117,9 +173,27 @@ class MaxLoadCpsat:
             for s in range(min(data.first[v] for v in ends), max(data.last[v] for v in ends) + 1):
                 self.leaves[t, s] = model.new_bool_var(f"leaves_{t}_{s}")
                 self.enters[t, s] = model.new_bool_var(f"enters_{t}_{s}")
+        tables = ("kind", "stage", "accelerator", "cpu", "leaves", "enters")
+        self.symbols = Counter({name: len(getattr(self, name)) for name in tables} | {"load": 1})
 
+    def inside(self, unit: int, stage: int) -> Any:
+        """Whether a unit lies in a stage."""
+        tables = (self.accelerator, self.cpu)
+        return sum(table[unit, stage] for table in tables if (unit, stage) in table)
+
+    @family
     def add_assignment(self) -> None:
-        """Each unit lies in exactly one stage, on one kind of device that can run it."""
+        r"""Each unit lies in exactly one stage, on one kind of device that can run it.
+
+        .. math:: \mathrm{ExactlyOne}_{s}\ (\mathit{accelerator}_{v,s}, \mathit{cpu}_{v,s}),
+            \qquad \mathit{stage}_v = \sum_{s} s\, (\mathit{accelerator}_{v,s} +
+            \mathit{cpu}_{v,s}) \qquad \forall v
+
+        ``accelerator[v, s]``, ``cpu[v, s]`` unit v lies in stage s, of that kind; ``stage[v]``
+        its number.
+
+        Tight: a clique over stages and kinds, linked to an integer for the order.
+        """
         for v, stage in enumerate(self.stage):
             places = [
                 (s, table[v, s])
@@ -131,14 +205,33 @@ class MaxLoadCpsat:
             number = sum(s * place for s, place in places)
             self.model.add(stage == number).with_name(f"assignment_stage_{v}")
 
+    @family
     def add_order(self) -> None:
-        """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
+        r"""Prefixes of the pipeline are ideals; units far apart in work are far apart in stages.
+
+        .. math:: \mathit{stage}_v \ge \mathit{stage}_u + \delta \qquad \forall (u, v, \delta)
+            \in \Delta
+
+        ``Delta`` unit v lies at least delta stages after unit u in every split within the cutoff.
+
+        Tight: precedences with distances propagate along paths.
+        """
         for u, v, gap in self.data.gaps:
             later = self.model.add(self.stage[v] >= self.stage[u] + gap)
             later.with_name(f"order_{u}_{v}")
 
+    @family
     def add_device_kinds(self) -> None:
-        """As many stages are CPUs as there are CPUs; a stage is of one kind."""
+        r"""As many stages are CPUs as there are CPUs; a stage is of one kind.
+
+        .. math:: \sum_{s} \mathit{kind}_s = n^{\mathrm{CPU}}, \qquad \mathit{cpu}_{v,s}
+            \Rightarrow \mathit{kind}_s, \qquad \mathit{accelerator}_{v,s} \Rightarrow \neg
+            \mathit{kind}_s \qquad \forall v, s
+
+        ``kind[s]`` stage s is a CPU.
+
+        Tight: binary clauses.
+        """
         if not self.kind:
             return
         kinds = self.model.add(sum(self.kind) == self.data.problem.cpus)
@@ -150,8 +243,16 @@ class MaxLoadCpsat:
             implied = self.model.add_implication(chosen, ~self.kind[s])
             implied.with_name(f"device_kinds_acc_{v}_{s}")
 
+    @family
     def add_memory(self) -> None:
-        """An accelerator's units fit into its memory."""
+        r"""An accelerator's units fit into its memory.
+
+        .. math:: \sum_{v} M_v\, \mathit{accelerator}_{v,s} \le C \qquad \forall s
+
+        ``M`` bytes of a unit, ``C`` bytes of an accelerator; CPUs have no limit.
+
+        Tight: a knapsack; solvers find its covers.
+        """
         units = self.data.units
         limit = self.data.problem.accelerator_memory
         if sum(units.memory) <= limit:
@@ -168,8 +269,19 @@ class MaxLoadCpsat:
             used = sum(sizes[v] * x for (v, r), x in self.accelerator.items() if r == s)
             self.model.add(used <= sizes[-1]).with_name(f"memory_{s}")
 
+    @family
     def add_transfers(self) -> None:
-        """An accelerator pays for each output that it makes and hands over, or takes."""
+        r"""An accelerator pays for each output that it makes and hands over, or takes.
+
+        .. math:: \mathit{accelerator}_{h,s} \wedge \neg \mathit{accelerator}_{u,s} \Rightarrow
+            \mathit{leaves}_{t,s}, \qquad \mathit{accelerator}_{u,s} \wedge \neg
+            \mathit{accelerator}_{h,s} \Rightarrow \mathit{enters}_{t,s} \qquad \forall t = (h,
+            U),\ u \in U,\ s
+
+        ``leaves[t, s]``, ``enters[t, s]``: stage s pays for transfer t, from unit h to units U.
+
+        Tight: clauses of three literals.
+        """
         for t, transfer in enumerate(self.data.units.transfers):
             for s in range(self.data.stages):
                 if (t, s) not in self.leaves:
@@ -185,8 +297,19 @@ class MaxLoadCpsat:
                         paid = self.model.add_bool_or(self.enters[t, s], ~there, home)
                         paid.with_name(f"transfers_in_{name}")
 
+    @family
     def add_loads(self) -> None:
-        """No device is busy longer than the largest load."""
+        r"""No device is busy longer than the largest load.
+
+        .. math:: \mathit{load} \ge \sum_{v} \lfloor \tau_v \rfloor\, \mathit{accelerator}_{v,s}
+            + \sum_{t} \lfloor \gamma_t \rfloor\, (\mathit{leaves}_{t,s} +
+            \mathit{enters}_{t,s}), \qquad \mathit{load} \ge \sum_{v} \lfloor
+            \tau^{\mathrm{CPU}}_v \rfloor\, \mathit{cpu}_{v,s} \qquad \forall s
+
+        ``tau`` ticks of a unit, ``gamma`` of a transfer, rounded down so that the bound is valid.
+
+        Tight: the domain of ``load`` ends at the starting split's.
+        """
         for s in range(self.data.stages):
             busy = self._accelerator_busy(s)
             self.model.add(self.load >= busy).with_name(f"loads_acc_{s}")
@@ -194,8 +317,17 @@ class MaxLoadCpsat:
                 busy = self._cpu_busy(s)
                 self.model.add(self.load >= busy).with_name(f"loads_cpu_{s}")
 
+    @family
     def add_total_work(self) -> None:
-        """All devices of a kind together (implied; it tightens the relaxation)."""
+        r"""All devices of a kind together (implied; it tightens the relaxation).
+
+        .. math:: n^{\mathrm{acc}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{acc}}_s,
+            \qquad n^{\mathrm{CPU}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{CPU}}_s
+
+        ``busy`` seconds of compute and transfers of a stage; ``n`` devices of a kind.
+
+        Tight: the mean over devices, which single stages do not show to the relaxation.
+        """
         stages = range(self.data.stages)
         problem = self.data.problem
         busy = sum(self._accelerator_busy(s) for s in stages)
@@ -221,8 +353,8 @@ class MaxLoadCpsat:
         times = self.data.units.cpu_time
         return sum(self._ticks(times[v]) * x for (v, s), x in self.cpu.items() if s == stage)
 
-    def start(self) -> list[tuple[Any, int]]:
-        """Values of the variables in the starting split."""
+    def choices(self) -> list[tuple[Any, int]]:
+        """The starting split's stages: variables with their values."""
         data = self.data
         where = data.start_stage
         values: list[tuple[Any, int]] = list(zip(self.stage, where))

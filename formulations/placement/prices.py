@@ -39,34 +39,55 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["parts_of", "price_grid"]
+__all__ = ["Batch", "parts_of", "price_grid"]
 
 _SLACK = 1e-12
+
+
+class Batch(NamedTuple):
+    """How the global batch is cut: samples of a micro-batch, and replicas."""
+
+    microbatch: int
+    replicas: int
 
 
 def price_grid(
     data: PlacementData,
     grid: Grid,
-    microbatch: int,
-    replicas: int,
-    first_grid: int,
-    first_config: int,
-    held: float,
-    most_held: float,
+    batch: Batch,
+    in_flight: tuple[float, float],
+    first: tuple[int, int],
+    *,
+    dominated: bool = False,
 ) -> list[Config]:
-    """The configurations of a grid, those left out that others beat in every respect.
+    """The configurations of a grid.
 
     Parameters
     ----------
-    first_grid, first_config : int
-        Numbers to give.
-    held, most_held : float
+    in_flight : (float, float)
         Fewest and most micro-batches in flight at any position.
+    first : (int, int)
+        Numbers to give to the grid and to its first configuration.
+    dominated : bool
+        Whether to keep configurations that another one beats in every respect.
     """
-    pricing = _Pricing(data, grid, microbatch, replicas)
-    choice = GridChoice(first_grid, grid, replicas * grid.width, pricing.families())
+    pricing = _Pricing(data, grid, batch.microbatch, batch.replicas)
+    choice = GridChoice(first[0], grid, batch.replicas * grid.width, pricing.families())
     configs = pricing.configs(choice)
+    if not dominated:
+        configs = _undominated(data, configs, in_flight[1])
     limit = max(min(t.usable for t in ts) for ts in data.type_sets)
+    found: list[Config] = []
+    for config in configs:
+        alone = config.states + in_flight[0] * config.stored + config.working + config.gathered
+        allowed = config.allowed & (alone <= limit * (1 + _SLACK))
+        if allowed.any():
+            found.append(replace(config, index=first[1] + len(found), allowed=allowed))
+    return found
+
+
+def _undominated(data: PlacementData, configs: list[Config], most_held: float) -> list[Config]:
+    """The configurations of a grid without those that others beat in every respect."""
     kept: list[Config] = []
     room = min(t.usable for ts in data.type_sets for t in ts)
     ample = all(c.largest_need(most_held, data.largest_cut) <= room for c in configs)
@@ -75,13 +96,7 @@ def price_grid(
             continue
         kept = [other for other in kept if not beats(data, config, other, ample)]
         kept.append(config)
-    found: list[Config] = []
-    for config in kept:
-        alone = config.states + held * config.stored + config.working + config.gathered
-        allowed = config.allowed & (alone <= limit * (1 + _SLACK))
-        if allowed.any():
-            found.append(replace(config, index=first_config + len(found), allowed=allowed))
-    return found
+    return kept
 
 
 class _Times(NamedTuple):

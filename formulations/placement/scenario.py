@@ -15,14 +15,15 @@ import numpy as np
 
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
-from nestopt.formulations.placement.prices import price_grid
+from nestopt.formulations.placement.prices import Batch, price_grid
 from nestopt.placement.model.schedules import OneForwardOneBackward, PipelineSchedule
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
 if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
-    from nestopt.formulations.placement.data import PlacementData, TreeGroup
+    from nestopt.formulations.placement.data import PlacementData
+    from nestopt.formulations.placement.tree import TreeGroup
     from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
 _SLACK = 1 + 1e-9
@@ -74,6 +75,12 @@ class Placed:
 class ScenarioData:
     """A scenario's choices and prices.
 
+    Parameters
+    ----------
+    dominated : bool
+        Whether to keep configurations that another one beats in every respect: no best plan needs
+        them, but a constraint of a user's own may.
+
     Attributes
     ----------
     positions : int
@@ -86,7 +93,7 @@ class ScenarioData:
         Bytes usable on every device of a type set.
     """
 
-    def __init__(self, data: PlacementData, scenario: Scenario) -> None:
+    def __init__(self, data: PlacementData, scenario: Scenario, *, dominated: bool = False) -> None:
         self.data, self.scenario = data, scenario
         space, workload = data.space, data.workload
         d, b = scenario.replicas, scenario.microbatch
@@ -101,9 +108,13 @@ class ScenarioData:
         for grid in space.grids(workload, share):
             if b % grid.sample_parts == 0:
                 found = price_grid(
-                    data, grid, b, d, len(grids), len(configs),
-                    self.held(0), self.held(max(0, self.positions - 1)),
-                )  # fmt: skip
+                    data,
+                    grid,
+                    Batch(b, d),
+                    (self.held(0), self.held(max(0, self.positions - 1))),
+                    (len(grids), len(configs)),
+                    dominated=dominated,
+                )
                 if found:
                     grids.append(found[0].grid)
                     configs += found

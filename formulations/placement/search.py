@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
 from nestopt.placement.model.clock import Clock, SearchStopped
-from nestopt.placement.model.plan import Plan
+from nestopt.placement.model.plan import Hides, Plan
 from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -26,15 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.core.options import SolveOptions
+    from nestopt.formulations.face import Admission
+    from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.model import StageChoice
     from nestopt.formulations.solvers.adapters import Outcome
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.pricing.evaluate import Evaluation
 
-__all__ = ["Model", "search"]
+__all__ = ["Model", "Run", "search"]
 
 _SHARE_OF_START = 0.3
+_SECONDS_OF_A_CONFLICT = 60.0
+"""At most so long for each model that is asked whether some families are in conflict."""
 
 
 class Model(Protocol):
@@ -44,6 +49,9 @@ class Model(Protocol):
     unit: float
 
     def __init__(self, scenario: ScenarioData, reference: float, cutoff: float) -> None: ...
+
+    def fix(self, variable: Any, value: int) -> None:
+        """Give a variable its value."""
 
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound are in units of `unit` seconds."""
@@ -62,9 +70,13 @@ def search(
     instance: PlacementInstance,
     options: SolveOptions,
     method: str,
-    model_class: type[Model],
+    model_class: type[Any],
+    additions: tuple[Addition, ...] = (),
 ) -> Result:
     """Solve a placement instance with one of the models.
+
+    With constraints of a user's own (`additions`, or a subclass of a model) a starting plan is
+    used only if the model admits it, and neither symmetry nor dominance leaves out any plan.
 
     The result's objective is the evaluator's for the plan found; its bound is the solver's, so a
     gap up to the model's `precision` (what the solver's tolerances or a rounding of the times
@@ -75,7 +87,7 @@ def search(
             f"method {method} prices collectives by the formulas alone; every other method takes "
             "a table of collectives"
         )
-    run = _Run(instance, options, model_class)
+    run = Run(instance, options, model_class, additions)
     try:
         run.start()
         run.loop()
@@ -85,12 +97,21 @@ def search(
 
 
 @dataclass(eq=False)
-class _Run:
-    """The state of a search."""
+class Run:
+    """The state of a search.
+
+    Attributes
+    ----------
+    bounds : dict of Scenario to float
+        A valid lower bound of every scenario, seconds.
+    objective : float
+        Of the best plan so far, seconds; inf without one.
+    """
 
     instance: PlacementInstance
     options: SolveOptions
-    model_class: type[Model]
+    model_class: type[Any]
+    additions: tuple[Addition, ...] = ()
     best: Plan | None = None
     objective: float = math.inf
     limit: Limit | None = None
@@ -104,10 +125,29 @@ class _Run:
         self.space = self.instance.space
         if self.options.set.get("start", "dp") not in ("dp", "none"):
             raise UsageError(f"start={self.options.set['start']}; known: dp, none")
+        if any(flags & (Hides.SYNC | Hides.GATHERS) for flags in self.space.hides):
+            raise UsageError(
+                "plan space, hides: "
+                "the exact models have tensor reduces hidden, not synchronisation or gathers "
+                "(MODEL.md, section 5: what they leave exposed depends on the whole stage); the "
+                "method dp has all three"
+            )
         deadline = self.clock.begin + self.clock.limit
         self.data = PlacementData(self.instance, deadline)
         self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}
         self.stats |= {"scenarios": len(self.bounds), "models": 0, "repairs": 0, "notes": []}
+        if self.extended:
+            own = [a.name for a in self.additions] or [self.model_class.__name__]
+            self.stats["added"] = own
+            self.stats["notes"].append(
+                "constraints of the user's own: symmetry and dominance switched off, starts used "
+                "only where the model admits them"
+            )
+
+    @property
+    def extended(self) -> bool:
+        """Whether the model has constraints that are not the published ones."""
+        return bool(self.additions) or "as_published" not in self.model_class.__dict__
 
     # --- what is left to do ----------------------------------------------------------------------
 
@@ -187,12 +227,104 @@ class _Run:
             if refusal is not None:
                 self.stats["notes"].append(f"the warm start is outside the space: {refusal}")
                 return None
+        if self.extended and note != "model" and not self._starts_with(plan, note):
+            return None
         priced = evaluate(self.data.workload, self.data.cluster, plan, self.data.costs)
         value = priced.objective(self.data.objective)
         if priced.fits and value < self.objective:
             self.objective, self.best = value, plan
             self._report(note)
         return priced
+
+    def _starts_with(self, plan: Plan, note: str) -> bool:
+        """Whether a plan from elsewhere keeps the constraints of the user's own."""
+        admission = self.admission(plan)
+        if not admission:
+            why = ", ".join(admission.because) or "there was no time to see whether it keeps them"
+            self.stats["notes"].append(
+                f"start {note} and its upper bound switched off, they ignore: {why}"
+            )
+        return bool(admission)
+
+    def admission(self, plan: Plan) -> Admission:
+        """Whether the model admits a plan; the families that refuse it."""
+        from nestopt.formulations.face import Admission
+        from nestopt.formulations.placement.admission import fixed_choices
+
+        refusal = self.space.admits(plan, self.data.cluster)
+        if refusal is not None:
+            return Admission((f"plan space: {refusal}",))
+        priced = evaluate(self.data.workload, self.data.cluster, plan, self.data.costs)
+        if not priced.fits:
+            return Admission(("memory",))
+        cost = priced.objective(self.data.objective)
+        data = self._scenario_of(plan)
+
+        def impossible(left_out: frozenset[str]) -> bool | None:
+            # the cutoff makes CP-SAT's unit of time small enough
+            model = self._extended_model(data, cost, 1.01 * cost, left_out)
+            values = fixed_choices(model, plan)
+            if values is None:
+                return True
+            for variable, value in values:
+                model.fix(variable, value)
+            return self._is_impossible(model)
+
+        refused = impossible(frozenset())
+        return Admission.of(refused, lambda: conflict(self._names(), impossible))
+
+    def _scenario_of(self, plan: Plan) -> ScenarioData:
+        """The scenario of a plan of the space."""
+        from nestopt.placement.model.structure import structured_layout
+
+        layout: str | None = ""
+        if self.space.structure is Structure.STRUCTURED:
+            layout = structured_layout(self.data.cluster, plan) if plan.replicas > 1 else "inner"
+        stages = len(plan.stages) if plan.pipeline.chunks > 1 else 0
+        scenario = Scenario(plan.replicas, plan.microbatch, layout or "", stages, plan.pipeline)
+        return ScenarioData(self.data, scenario, dominated=True)
+
+    def _names(self) -> tuple[str, ...]:
+        families = tuple(f.name for f in families_of(self.model_class))
+        return (*families, *(a.name for a in self.additions))
+
+    def impossible(self, left_out: frozenset[str]) -> bool | None:
+        """Whether no scenario has a plan if some families are left out; None: not decided."""
+        for scenario in self.bounds:
+            model = self.build(scenario, left_out)
+            if model is None:
+                continue
+            answer = self._is_impossible(model)
+            if not answer:
+                return answer
+        return True
+
+    def build(self, scenario: Scenario, left_out: frozenset[str] = frozenset()) -> Any | None:
+        """The model of a scenario without starts and bounds; None if no configuration suits."""
+        data = ScenarioData(self.data, scenario, dominated=self.extended)
+        data.check_size()
+        if math.isinf(data.bound):
+            return None
+        return self._extended_model(data, data.bound or 1.0, math.inf, left_out)
+
+    def _extended_model(
+        self, data: ScenarioData, reference: float, cutoff: float, left_out: frozenset[str]
+    ) -> Any:
+        more: dict[str, Any] = {"additions": self.additions} if self.additions else {}
+        if left_out:
+            more["left_out"] = left_out
+        return self.model_class(data, reference, cutoff, symmetry=False, **more)
+
+    def _is_impossible(self, model: Any) -> bool | None:
+        """Whether a model has no solution at all; None if the time is over first."""
+        if self.clock.left <= 0:
+            return None
+        # any solution will do: the search ends at the first
+        options = replace(self.options, rel_gap=0.999999, write_model=None, progress=None)
+        outcome = model.solve(options, min(self.clock.left, _SECONDS_OF_A_CONFLICT))
+        if outcome.termination.reason is Reason.INFEASIBLE:
+            return True
+        return False if outcome.values is not None else None
 
     def loop(self) -> None:
         """Close the scenarios one by one, the one of the least bound first."""
@@ -213,7 +345,7 @@ class _Run:
     def _close(self, scenario: Scenario) -> None:
         """Solve a scenario's model, and again if its plan turns out not to fit into memory."""
         try:
-            data = ScenarioData(self.data, scenario)
+            data = ScenarioData(self.data, scenario, dominated=self.extended)
             data.check_size()
         except TimeoutError:
             self.limit = Limit.TIME
@@ -239,7 +371,10 @@ class _Run:
     def _solve(self, scenario: Scenario, data: ScenarioData, cutoff: float) -> None:
         """Build and solve a model; again without what does not fit into memory."""
         reference = self.objective if math.isfinite(self.objective) else data.bound
-        model = self.model_class(data, reference or 1.0, cutoff)
+        if self.extended:
+            model = self._extended_model(data, reference or 1.0, cutoff, frozenset())
+        else:
+            model = self.model_class(data, reference or 1.0, cutoff)
         self.stats["models"] += 1
         while self.limit is None:
             remaining = self.clock.left
@@ -324,10 +459,8 @@ class _Run:
         elif limit is not None:
             ended = Termination(Reason.NO_SOLUTION, limit)
         else:
-            from nestopt.placement.bounds.why import explain
-
             ended, bound = Termination(Reason.INFEASIBLE), math.inf
-            because = explain(self.instance, self.clock.check)
+            because = self._reasons()
         open_scenarios = {
             s.label(): value for s, value in self.bounds.items() if value < self._cutoff()
         }
@@ -344,8 +477,8 @@ class _Run:
             solution_json=self._reported(),
             witness={
                 "space": self.space.label,
-                "bound": f"{method} over {len(self.bounds)} scenarios; gaps up to {precision:g} "
-                "count as closed",
+                "bound": f"{method} over {len(self.bounds)} scenarios{self._restriction()}; "
+                f"gaps up to {precision:g} count as closed",
                 "open": open_scenarios,
             },
             infeasible_because=because,
@@ -356,6 +489,33 @@ class _Run:
                 **self.options.set,
             },
         )
+
+    def _restriction(self) -> str:
+        """What the bound is restricted to, if anything."""
+        if not self.extended:
+            return ""
+        own = [a.name for a in self.additions] or [self.model_class.__name__]
+        return f" with the added constraints {', '.join(own)}"
+
+    def _reasons(self) -> tuple[str, ...]:
+        """Why there is no plan."""
+        from nestopt.placement.bounds.why import explain
+
+        if self.extended:
+            try:
+                named = self.conflict()
+            except UsageError:
+                return ("the added constraints leave no plan",)
+            if named:
+                return (f"families in conflict: {', '.join(named)}",)
+        return explain(self.instance, self.clock.check)
+
+    def conflict(self) -> tuple[str, ...]:
+        """Families that no plan keeps together, from which none can be left out.
+
+        Empty if some operator suits no configuration, so that there is not even a model.
+        """
+        return conflict(self._names(), self.impossible)
 
     def _reported(self) -> dict[str, Any] | None:
         """The plan as JSON, with its figures in the report."""

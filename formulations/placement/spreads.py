@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.formulations.placement.data import PlacementData
+    from nestopt.formulations.placement.tree import Tree
 
     Ints = NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class Reach(NamedTuple):
         )
 
 
-def spreads_of_group(data: PlacementData, size: int, groups: int) -> list[tuple[int, ...]]:
+def spreads_of_group(tree: Tree, size: int, groups: int) -> list[tuple[int, ...]]:
     """All ways to spread the members of one group of a family over the cells.
 
     Raises
@@ -55,26 +55,26 @@ def spreads_of_group(data: PlacementData, size: int, groups: int) -> list[tuple[
     NestoptError
         If there are too many for `groups` such groups.
     """
-    if _count_spreads(data, size) * groups > _MOST_SPREADS:
+    if _count_spreads(tree, size) * groups > _MOST_SPREADS:
         raise NestoptError(
             f"a group of {size} devices can be spread over this cluster in more than "
             f"{_MOST_SPREADS} ways; the exact models are for small clusters"
         )
-    return list(_spreads(data, size))
+    return list(_spreads(tree, size))
 
 
-def _count_spreads(data: PlacementData, size: int) -> int:
+def _count_spreads(tree: Tree, size: int) -> int:
     """In how many ways `size` members of one group can be spread over the cells."""
     ways = [1] + [0] * size
-    for cell in data.cells:
+    for cell in tree.cells:
         room = len(cell.devices)
         ways = [sum(ways[max(0, k - room) : k + 1]) for k in range(size + 1)]
     return ways[size]
 
 
-def _spreads(data: PlacementData, size: int) -> Iterator[tuple[int, ...]]:
+def _spreads(tree: Tree, size: int) -> Iterator[tuple[int, ...]]:
     """All ways to spread `size` members of one group over the cells."""
-    room = [len(cell.devices) for cell in data.cells]
+    room = [len(cell.devices) for cell in tree.cells]
 
     def fill(cell: int, rest: int) -> Iterator[tuple[int, ...]]:
         if cell == len(room) - 1:
@@ -89,7 +89,7 @@ def _spreads(data: PlacementData, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def spread_families(
-    data: PlacementData, spreads: Sequence[Sequence[int]], groups: int
+    tree: Tree, spreads: Sequence[Sequence[int]], groups: int
 ) -> Iterator[tuple[Reach, Ints, Ints, tuple[int, ...]]]:
     """What families add up to: reach, crossing groups and volume by tree group, an example.
 
@@ -97,16 +97,16 @@ def spread_families(
     the tree, or by what no price depends on, are taken once. That the devices suffice is left to
     the model.
     """
-    singles = [_single(data, members) for members in spreads]
+    singles = [_single(tree, members) for members in spreads]
     count = len(singles)
     packing = groups * max(sum(s) for s in spreads) ** 2 + 1
     codes = np.array([np.array(c) * packing + np.array(v) for _, c, v in singles], dtype=np.int64)
-    levels = len(data.cluster.levels)
+    levels = len(tree.cluster.levels)
     flat = (0.0,) * levels
     reaches = _Numbered([Reach(0, (0,) * levels, flat, flat, 0.0)])
     single = np.array([reaches.number(r) for r, _, _ in singles], dtype=np.int64)
-    orders = _alike(data)
-    rows = np.zeros((1, 1 + len(data.groups)), dtype=np.int64)
+    orders = _alike(tree)
+    rows = np.zeros((1, 1 + len(tree.groups)), dtype=np.int64)
     history: list[tuple[Ints, Ints]] = []
     for _ in range(groups):
         if len(rows) * count > _MOST_ROWS:
@@ -116,7 +116,7 @@ def spread_families(
             )
         parts, firsts = [], []
         for low in range(0, len(rows), max(1, _CHUNK // count)):
-            data.check_time()
+            tree.check_time()
             some = rows[low : low + max(1, _CHUNK // count)]
             joined = np.empty((len(some), count, rows.shape[1]), dtype=np.int64)
             joined[:, :, 0] = reaches.join(some[:, 0], single)
@@ -165,19 +165,17 @@ class _Numbered:
         return table[row_of.reshape(-1)[:, None], column_of.reshape(-1)[None, :]]
 
 
-def _single(
-    data: PlacementData, members: Sequence[int]
-) -> tuple[Reach, tuple[int, ...], tuple[int, ...]]:
+def _single(tree: Tree, members: Sequence[int]) -> tuple[Reach, tuple[int, ...], tuple[int, ...]]:
     """One family group: its reach; whether it crosses, and its volume, by tree group."""
     n = sum(members)
-    levels = len(data.cluster.levels)
-    inside = [sum(members[c] for c in g.cells) for g in data.groups]
-    span = min(g.level for g, k in zip(data.groups, inside) if k == n)
+    levels = len(tree.cluster.levels)
+    inside = [sum(members[c] for c in g.cells) for g in tree.groups]
+    span = min(g.level for g, k in zip(tree.groups, inside) if k == n)
     counts: list[int] | None = []
     latency, port = [], []
     away = 0.0
     for level in range(levels):
-        used = [(g, k) for g, k in zip(data.groups, inside) if g.level == level and k]
+        used = [(g, k) for g, k in zip(tree.groups, inside) if g.level == level and k]
         latency.append(max(g.latency for g, _ in used))
         port.append(max(g.port_inverse for g, _ in used))
         if counts is not None:
@@ -186,13 +184,13 @@ def _single(
             if level == 0:
                 away = max(away, (n - 1) / n * g.port_inverse)
             if k < n:
-                away = max(away, (n - k) / n * data.groups[g.parent].port_inverse)
+                away = max(away, (n - k) / n * tree.groups[g.parent].port_inverse)
     even = None if counts is None else tuple(counts)
     reach = Reach(span, even, tuple(latency), tuple(port), away)
     return reach, tuple(int(0 < k < n) for k in inside), tuple(k * (n - k) for k in inside)
 
 
-def _alike(data: PlacementData) -> list[Ints]:
+def _alike(tree: Tree) -> list[Ints]:
     """Sets of alike siblings: the tree groups of each one's subtree, (siblings, groups).
 
     Alike siblings have alike subtrees in the same order, so columns correspond.
@@ -200,9 +198,9 @@ def _alike(data: PlacementData) -> list[Ints]:
     subtree: dict[int, list[int]] = {}
     sets: dict[int, list[int]] = {}
     leader: dict[int, int] = {}
-    for group in data.groups:
+    for group in tree.groups:
         subtree[group.index] = [group.index]
-        for child in data.groups:
+        for child in tree.groups:
             if child.parent == group.index:
                 subtree[group.index] += subtree[child.index]
         leader[group.index] = leader.get(group.twin, group.index)

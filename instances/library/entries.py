@@ -31,6 +31,7 @@ class _EntryFile(BaseModel):
     space: str = ""
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class Entry:
         Groups that run the collective at once (`nestopt.instances.tenants`).
     known : float or int or None
         The proved optimum, where it was published (seconds, or picoseconds).
+    pricing : str
+        The parameter set that names of clusters and transformers stand for
+        (`nestopt.placement.pricing.parameters`); that of the first version unless stated.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Entry:
     space: str
     tenants: str | None = None
     known: float | int | None = None
+    pricing: str = "nestopt-1"
 
 
 @cache
@@ -93,6 +98,7 @@ def entries() -> dict[str, Entry]:
                 model.space,
                 model.tenants,
                 model.known,
+                model.pricing,
             )
     return found
 
@@ -114,9 +120,11 @@ def entry(name: str) -> Entry:
 def load(name: str) -> Instance:
     """The instance of an entry, generated."""
     from nestopt.instances.generate import generate_instance
+    from nestopt.placement.pricing.parameters import using_set
 
     found = entry(name)
-    data = generate_instance(found.instance, tenants=found.tenants).data
+    with using_set(found.pricing):
+        data = generate_instance(found.instance, tenants=found.tenants).data
     if found.problem == "collective":
         from nestopt.collective.model.instance import CollectiveInstance
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from nestopt.core.errors import InputError
 from nestopt.core.io import read_json, validate_model, write_json
 from nestopt.core.result import relative_gap
 from nestopt.instances.library.entries import LIBRARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["CLASSES", "CLOSED", "SCHEMA", "TOLERANCE", "Archive", "Record", "Score", "difficulty"]
 
@@ -87,6 +93,15 @@ class Record:
         return abs(self.gap) <= CLOSED
 
 
+def _lock(handle: int) -> None:
+    """Wait for the lock of a file that is open; it ends when the file is closed."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+
 @dataclass(slots=True)
 class Archive:
     """The records by entry name, read from and written to a file.
@@ -123,6 +138,26 @@ class Archive:
             for name, row in model.instances.items()
         }
         return cls(target, records)
+
+    @classmethod
+    @contextmanager
+    def changing(cls, path: str | Path | None = None) -> Iterator[Archive]:
+        """The archive in a file, for nobody else to change meanwhile.
+
+        A lock file beside it is held, and the archive is read once it is: of several processes
+        that change it at once, each sees what those before it wrote.
+        """
+        target = Path(path) if path is not None else LIBRARY / "bks.json"
+        lock = target.with_name(f".{target.name}.lock")
+        try:
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        except OSError as error:
+            raise InputError(f"cannot be locked: {error.strerror}", file=str(target)) from error
+        try:
+            _lock(handle)
+            yield cls.open(target)
+        finally:
+            os.close(handle)
 
     def save(self) -> None:
         """Write the archive, sorted by name."""

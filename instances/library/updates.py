@@ -112,8 +112,13 @@ def update(
     directory: Path | None = None,
     name: str | None = None,
     keep: bool = True,
+    trusted: bool = False,
 ) -> list[str]:
     """Take a result into the archive if the checker accepts it and it improves something.
+
+    A bound counts if its witness is verified. A bound that the file merely claims is proved by
+    running its method again within the limit of the entry's class, and is taken as far as that
+    run confirms it.
 
     Parameters
     ----------
@@ -126,6 +131,8 @@ def update(
         The entry; found by the instance's hash otherwise.
     keep : bool
         Whether to keep a small solution beside the archive.
+    trusted : bool
+        Whether the result was made by this process, so that its search need not run again.
 
     Returns
     -------
@@ -146,7 +153,7 @@ def update(
     digest = sha256_of(load(found.name).to_json())
     if result.instance.get("sha256") != digest:
         raise UsageError(f"the result is not of {found.name}: its instance's hash differs")
-    get_problem(found.problem).check(result, directory=directory)
+    verdict = get_problem(found.problem).check(result, directory=directory)
     old = archive.records.get(found.name, Record(digest))
     if old.sha256 != digest:
         raise CheckError(
@@ -156,9 +163,12 @@ def update(
     if result.objective is not None and (best is None or _below(result.objective, best.value)):
         lines.append(f"{found.name}: objective {_was(best)}{result.objective!r}")
         best = _score(result, result.objective)
-    if math.isfinite(result.bound) and (bound is None or _below(bound.value, result.bound)):
-        lines.append(f"{found.name}: bound {_was(bound)}{result.bound!r}")
-        bound = _score(result, result.bound)
+    value = result.bound
+    if _improves(value, bound) and verdict.claimed and not trusted:
+        value = _confirmed(result, found.name, CLASSES[difficulty(old)][1])
+    if _improves(value, bound):
+        lines.append(f"{found.name}: bound {_was(bound)}{value!r}")
+        bound = _score(result, value)
     if best is not None and bound is not None and _contradict(best.value, bound.value):
         raise CheckError(
             f"{found.name}: objective {best.value!r} ({best.method}) is below the bound "
@@ -169,6 +179,16 @@ def update(
         if keep and best is not old.objective:
             _keep(result, archive.solution_path(found.name))
     return lines
+
+
+def _improves(value: float | int, bound: Score | None) -> bool:
+    return math.isfinite(value) and (bound is None or _below(bound.value, value))
+
+
+def _confirmed(result: Result, name: str, time_limit: float) -> float | int:
+    """What another run of the result's method proves of its bound; -inf if it cannot run."""
+    again = solve_entry(name, time_limit, methods=[result.method])
+    return min(result.bound, max((run.bound for run in again), default=-math.inf))
 
 
 def _was(score: Score | None) -> str:
@@ -220,7 +240,7 @@ def check_stored(name: str, archive: Archive) -> list[str]:
     result = Result.from_json(read_json(path))
     data = load(name).to_json()
     result.instance = {"name": data["name"], "sha256": result.instance["sha256"], "data": data}
-    lines = get_problem(entry(name).problem).check(result)
+    lines = list(get_problem(entry(name).problem).check(result))
     record = archive.records.get(name)
     if record is None or record.objective is None or record.objective.value != result.objective:
         raise CheckError(f"{name}: the kept solution's objective is not the archive's")
@@ -267,7 +287,13 @@ def verify(
             lines.append(f"{name}: kept solution passes the checker")
     if solve:
         for result in solve_entry(name, CLASSES[difficulty(record)][1], threads=threads):
-            update(result, Archive(archive.path, dict(archive.records)), name=name, keep=False)
+            update(
+                result,
+                Archive(archive.path, dict(archive.records)),
+                name=name,
+                keep=False,
+                trusted=True,
+            )
             lines.append(f"{name}: {result.method} {result.objective!r}, bound {result.bound!r}")
             if runs is not None:
                 runs[name, result.method] = run_of(name, result)

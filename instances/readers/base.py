@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.core.io import read_text
 from nestopt.core.units import parse_bandwidth
 from nestopt.instances.spec import LinkSpec, Spec
 
@@ -72,11 +73,7 @@ class Source:
         InputError
             If it cannot be read, is not UTF-8 or is empty.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise InputError(f"cannot be read: {reason}", file=str(path)) from error
+        text = read_text(path, encoding="utf-8-sig")
         if not text.strip():
             raise InputError("is empty", file=str(path))
         return cls(str(path), text, Spec(f"settings of {path}", "", (), dict(settings)))

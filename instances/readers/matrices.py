@@ -54,6 +54,10 @@ def load_json(source: Source) -> dict[str, Any]:
         raise source.error(
             f"not JSON: {error.msg}", error.lineno, f"column {error.colno}"
         ) from None
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise source.error(f"not JSON that can be read: {error}") from error
     if not isinstance(data, dict):
         raise source.error("expected an object", 1)
     return data

@@ -9,18 +9,23 @@ from typing import Annotated
 import typer
 
 from nestopt.cli.bound import bound
+from nestopt.cli.calibrate import calibrate
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
+from nestopt.cli.export import export_file
 from nestopt.cli.generate import generate
 from nestopt.cli.library import library
 from nestopt.cli.methods import methods
 from nestopt.cli.plot import plot
 from nestopt.cli.rank4d import rank4d
+from nestopt.cli.replan import replan
 from nestopt.cli.run import run
+from nestopt.cli.setting_help import epilog
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.study import study
-from nestopt.cli.transfer import export_file, import_file
+from nestopt.cli.sweep import sweep
+from nestopt.cli.transfer import import_file
 from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
 from nestopt.core.errors import NestoptError
@@ -29,7 +34,7 @@ __all__ = ["app", "main"]
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 app = typer.Typer(
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -87,17 +92,22 @@ _COMMANDS = (
     (bound, "bound", "Lower bounds of an instance, with their witnesses."),
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (run, "run", "Execute a schedule on real processes, with real data."),
+    (replan, "replan", "A new plan or schedule after a failure."),
     (plot, "plot", "Draw a plan or a schedule."),
+    (sweep, "sweep", "Best collective schedule by buffer size."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
+    (calibrate, "calibrate", "Fit device parameters to your own measured runs."),
     (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
     (import_file, "import", "Read a file of another tool."),
-    (export_file, "export", "Write a topology for another tool."),
+    (export_file, "export", "Write a schedule, plan or topology for another tool."),
     (methods, "methods", "Methods of solve and the keys of --set."),
     (show_versions, "show-versions", "Versions of nestopt and its libraries."),
 )
 for _function, _name, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary)(_function)
+    app.command(_name, short_help=_summary, epilog=epilog() if _name == "solve" else None)(
+        _function
+    )
 app.add_typer(
     library,
     name="library",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nestopt.cli.parameters import (
+    CalibrationOption,
     ClusterOption,
     CollectiveOption,
+    FailOption,
     InstanceArgument,
     JsonOption,
     ObjectiveOption,
@@ -31,9 +33,11 @@ def bound(
     topology: TopologyOption = None,
     objective: ObjectiveOption = None,
     space: SpaceOption = None,
+    fail: FailOption = None,
     time_limit: TimeLimitOption = None,
     threads: ThreadsOption = None,
     setting: SettingOption = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Lower bounds of an instance, each with its witness.
@@ -55,30 +59,33 @@ def bound(
       1  error in a file
       2  wrong command line
     """
+    from nestopt import api
     from nestopt.cli import inputs
+    from nestopt.cli.compiling import announce_compilation
     from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
-    from nestopt.core.choices import refuse_contradictions, split_settings, state
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import get_problem
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
-    refuse_contradictions(source.problem, "", objective, space, None, None)
+    settings = inputs.parse_settings(setting)
+    if calibration is not None:
+        settings = {"pricing": calibration, **settings}
     limit = inputs.parse_limit(time_limit)
-    problem = get_problem(source.problem)
-    split = split_settings(inputs.parse_settings(setting), problem, None)
-    loaded, _ = state(
-        source.load(problem, split.instance),
-        problem,
-        None,
-        split,
-        objective=objective,
-        space=space,
-    )
-    options = SolveOptions(time_limit=limit, threads=inputs.thread_count(threads))
+    job, on = source.parts(fail)
+    announce_compilation(quiet=json)
     with stdout_to_stderr():
-        bounds = problem.bounds(loaded, options)
+        loaded = api.instance(
+            job,
+            on,
+            problem=source.problem,
+            objective=objective,
+            space=space,
+            settings=settings,
+        )
+        bounds = [
+            row._asdict()
+            for row in api.bound(loaded, time_limit=limit, threads=inputs.thread_count(threads))
+        ]
     if json:
         print_json(
             {

@@ -13,8 +13,6 @@ from nestopt.core.errors import InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.core.instance import Instance
-    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = [
@@ -101,26 +99,35 @@ class Source:
         ways = "INSTANCE.json, or --workload and --cluster, or --collective and --topology"
         raise UsageError(f"{flags} do not go together; give {ways}" if names else f"give {ways}")
 
-    def load(self, problem: Problem, settings: dict[str, str]) -> Instance:
-        """The instance; `settings` are the ``--set`` pairs that the instance reads."""
-        if self.file is None:
-            return problem.from_names(self.names, settings)
-        if settings:
-            key = next(iter(settings))
-            raise UsageError(f"--set {key}: {self.file} states this already")
-        if self.entry is not None:
-            from nestopt.instances.library import load
+    def parts(self, fail: str | None = None) -> tuple[Any, Any]:
+        """What `nestopt.api` is asked: a job and what it runs on, or a whole instance and None.
 
-            return load(self.entry.name)
-        loaded = problem.from_json(self.data, file=self.file)
-        if self.problem == "placement" and str(self.data.get("schema")).endswith("instance/1"):
-            from nestopt.cli.output import note
+        Parameters
+        ----------
+        fail : str, optional
+            Numbers of devices that have failed (`--fail`).
 
-            note(
-                f"{self.file} states no plan space (schema 1), so the space is full; "
-                "`--space default-1` is what schema 1 was solved over"
-            )
-        return loaded
+        Raises
+        ------
+        UsageError
+            If the words are no numbers, or nothing can fail.
+        """
+        if self.file is not None:
+            if fail is not None:
+                raise UsageError(f"--fail: {self.file} states this already; name the two parts")
+            return self.file, None
+        job, on = _PARTS[self.problem]
+        if fail is None:
+            return self.names[job], self.names[on]
+        from nestopt.core.io import names_file
+
+        numbers = fail.replace(" ", "")
+        if not names_file(self.names[on]):
+            return self.names[job], f"{self.names[on]}+fail:{numbers}"
+        from nestopt import api
+        from nestopt.instances.failures import failed_by_number
+
+        return self.names[job], failed_by_number(api.load(self.names[on], on), numbers)
 
 
 def _names_an_entry(text: str) -> bool:

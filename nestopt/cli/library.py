@@ -210,6 +210,9 @@ def update_entry(
 ) -> None:
     """Take a result into the archive if the checker accepts it and it improves something.
 
+    A bound is taken if a witness in the file proves it; else its method runs again, and what
+    that run proves is taken.
+
     \b
     Examples:
       nestopt library update result.json
@@ -227,10 +230,10 @@ def update_entry(
     from nestopt.instances.library import Archive, update
 
     verify_file(result)
-    known = Archive.open(archive)
-    lines = update(read_result(result), known, directory=Path(result).parent)
-    if lines:
-        known.save()
+    with Archive.changing(archive) as known:
+        lines = update(read_result(result), known, directory=Path(result).parent)
+        if lines:
+            known.save()
     if json:
         print_json({"schema": "nestopt.library-update/1", "improved": lines})
         return

@@ -34,9 +34,13 @@ def methods(
       nestopt methods
       nestopt methods collective --json
     """
-    from nestopt.cli.output import definitions, print_json
+    from importlib import import_module
+
+    from nestopt.asking import PARTS
+    from nestopt.cli.output import print_json
     from nestopt.core.problem import get_problem
     from nestopt.core.registry import method_names, methods_of
+    from nestopt.instances.recipe_keys import RECIPE_KEYS
 
     if problem is not None and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)
@@ -44,8 +48,10 @@ def methods(
     tables: dict[str, dict[str, Any]] = {}
     for name in wanted:
         rows = methods_of(name)
+        adapter = get_problem(name)
         tables[name] = {
-            "instance_settings": list(get_problem(name).settings),
+            "instance_settings": list(adapter.settings),
+            "space_settings": list(getattr(adapter, "space_settings", ())),
             "methods": {
                 method: {
                     "summary": rows[method].summary if method in rows else "another distribution",
@@ -53,21 +59,42 @@ def methods(
                 }
                 for method in method_names(name)
             },
+            "settings": {
+                key: row.to_json()
+                for key, row in import_module(f"nestopt.{name}.settings").SETTINGS.items()
+            },
+            "names": {
+                part: {row.key: row.to_json() for row in RECIPE_KEYS[part]} for part in PARTS[name]
+            },
         }
     if json:
         print_json({"schema": SCHEMA, "problems": tables})
         return
-
     for name, table in tables.items():
-        print(f"{name}\n")
-        entries = []
-        for method, row in table["methods"].items():
-            text = row["summary"]
-            if row["settings"]:
-                text += f"\n--set {', '.join(row['settings'])}"
-            entries.append((method, text))
-        definitions(entries)
-        if table["instance_settings"]:
-            print("\n  settings of the instance, with every method:")
-            definitions([("", f"--set {', '.join(table['instance_settings'])}")])
-        print()
+        _print(name, table)
+
+
+def _print(name: str, table: dict[str, Any]) -> None:
+    """One problem's methods, with the settings of each, and what names may carry."""
+    from nestopt.cli.output import definitions
+    from nestopt.cli.setting_help import rows_text
+    from nestopt.core.settings import setting_of
+    from nestopt.instances.recipe_keys import RECIPE_KEYS
+
+    def rows(keys: list[str], method: str | None = None) -> str:
+        found = [setting_of(name, key, method) for key in keys]
+        return "\n".join(rows_text((row for row in found if row is not None), indent=4))
+
+    print(f"{name}\n")
+    for method, row in table["methods"].items():
+        definitions([(method, row["summary"])])
+        if row["settings"]:
+            print(rows(row["settings"], method))
+    for title, keys in (("instance", "instance_settings"), ("plan space", "space_settings")):
+        if table[keys]:
+            print(f"\n  settings of the {title}, with every method:")
+            print(rows(table[keys]))
+    for part in table["names"]:
+        print(f"\n  keys of --{part} names:")
+        print("\n".join(rows_text(RECIPE_KEYS[part], indent=4)))
+    print()

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "CalibrationOption",
     "ClusterOption",
     "CollectiveOption",
+    "FailOption",
     "InstanceArgument",
     "JsonOption",
     "ObjectiveOption",
@@ -66,6 +68,15 @@ TopologyOption = Annotated[
         help="Collective: the network, such as mesh2d:8x8; a library name or a file.",
     ),
 ]
+FailOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fail",
+        metavar="N,N,...",
+        help="Numbers of devices (NPUs) that have failed, such as 13,200 or 0-7; the same as "
+        "+fail:13:200 behind the name of the cluster or topology.",
+    ),
+]
 ObjectiveOption = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +96,15 @@ SpaceOption = Annotated[
         "torchtitan, default-1), a structure (structured: every stage on a contiguous run of "
         "devices, the default; general: any devices), or both; `--set tensor=1,2` and the like "
         "narrow it.",
+    ),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="Parameters of devices and frameworks: a file of `nestopt calibrate`, or a set's name "
+        "(nestopt-1, nestopt-2). Default: nestopt-2.",
     ),
 ]
 SettingOption = Annotated[

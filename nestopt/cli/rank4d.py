@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestopt.cli.parameters import JsonOption
+from nestopt.cli.parameters import CalibrationOption, FailOption, JsonOption
 from nestopt.core.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["rank4d"]
 
-MODES = ("full", "corrected", "published")
+MODES = ("full", "layers", "corrected", "published")
 DEFAULT_OVERLAPS = "all-reduce,reduce-scatter,all-gather,data"
 
 
@@ -33,6 +33,7 @@ def rank4d(
             "--cluster", metavar="C", help="A cluster of the library, such as perlmutter-1024."
         ),
     ],
+    fail: FailOption = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -44,8 +45,10 @@ def rank4d(
         typer.Option(
             "--mode",
             metavar="NAME",
-            help="Communication model: full (latency, cheapest algorithm, memory, overlap), "
-            "corrected (AxoNN's with the right sizes) or published (as released).",
+            help="Model: full (the placement model: what solve charges the one-stage plan), "
+            "layers (AxoNN's overlaps product by product, on its measured bandwidths), "
+            "corrected (AxoNN's communication alone, with the right sizes) or published (as "
+            "released).",
         ),
     ] = MODES[0],
     overlap: Annotated[
@@ -53,20 +56,22 @@ def rank4d(
         typer.Option(
             "--overlap",
             metavar="LIST",
-            help="Mode full: what is hidden behind compute; any of all-reduce, reduce-scatter, "
-            "all-gather, data, cache-weights, two-way with commas between, or none.",
+            help="Modes full and layers: what is hidden behind compute; any of all-reduce, "
+            "reduce-scatter, all-gather, data, cache-weights, two-way with commas between, or "
+            "none. The mode full has the first three together or not at all.",
         ),
     ] = DEFAULT_OVERLAPS,
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", help="How many decompositions to print.")
     ] = 10,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Rank the 4D decompositions (Gx, Gy, Gz, Gdata) of a transformer on a cluster.
 
     For each: the bytes that a device sends, the time of all communication, what of it
-    overlap leaves exposed, the iteration time by formula and by event simulation, and
-    the memory of a device. The best comes first; what does not fit comes last.
+    overlap leaves exposed, the iteration time (in the mode layers by event simulation
+    too), and the memory of a device. The best comes first; what does not fit comes last.
 
     \b
     Examples:
@@ -81,8 +86,10 @@ def rank4d(
       2  wrong command line
     """
     from nestopt.cli.output import console, print_json
+    from nestopt.core.pricing import DEFAULT_SET
     from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import describe, rank_table
+    from nestopt.placement.pricing.parameters import using_set
 
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
@@ -90,14 +97,11 @@ def rank4d(
         raise UsageError(f"--batch {batch}: expected at least 1")
     if rows < 1:
         raise UsageError(f"--rows {rows}: expected at least 1")
-    table = rank_table(
-        dense_model(workload),
-        cluster,
-        batch=batch,
-        mode=mode,
-        overlap=_overlap(overlap),
-        simulate_rows=rows,
-    )
+    place = cluster if fail is None else f"{cluster}+fail:{fail.replace(' ', '')}"
+    hidden = _overlap(overlap)
+    with using_set(calibration or DEFAULT_SET):
+        model = dense_model(workload)
+        table = rank_table(model, place, batch=batch, mode=mode, overlap=hidden, simulate_rows=rows)
     if json:
         print_json(table.to_json())
     else:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nestopt.cli.parameters import (
+    CalibrationOption,
     ClusterOption,
     CollectiveOption,
+    FailOption,
     InstanceArgument,
     JsonOption,
     ObjectiveOption,
@@ -22,18 +23,12 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-from nestopt.core.errors import CheckError, UsageError
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from nestopt.cli.output import Progress
-    from nestopt.core.instance import Instance
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import Problem
     from nestopt.core.result import Result
 
 __all__ = ["solve"]
-
-DEFAULT_METHOD = {"placement": "dp", "collective": "greedy"}
 
 
 def solve(
@@ -54,6 +49,7 @@ def solve(
     ] = None,
     objective: ObjectiveOption = None,
     space: SpaceOption = None,
+    fail: FailOption = None,
     time_limit: TimeLimitOption = None,
     rel_gap: Annotated[
         float,
@@ -83,6 +79,7 @@ def solve(
         ),
     ] = None,
     setting: SettingOption = None,
+    calibration: CalibrationOption = None,
     write_model: Annotated[
         str | None,
         typer.Option(
@@ -135,21 +132,17 @@ def solve(
       4  no solution within the limit
       5  the checker refused the solution; nothing is written
     """
+    from nestopt import api
     from nestopt.cli import inputs
-    from nestopt.cli.output import Progress
-    from nestopt.core.choices import refuse_contradictions, split_settings, state
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import get_method
+    from nestopt.cli.compiling import announce_compilation
+    from nestopt.cli.output import Progress, stdout_to_stderr
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
     settings = inputs.parse_settings(setting)
-    if source.entry is not None:
-        method = method or source.entry.methods[0]
-    name = method or DEFAULT_METHOD[source.problem]
-    refuse_contradictions(source.problem, name, objective, space, backend, write_model)
+    if calibration is not None:
+        settings = {"pricing": calibration, **settings}
     if not 0 <= rel_gap < 1:
         raise UsageError(f"--rel-gap {rel_gap:g}: expected a number from 0 up to 1, 0.01 for 1 %")
     if seed < 0:
@@ -158,120 +151,44 @@ def solve(
     if write_model is not None:
         inputs.writable("--write-model", write_model)
     limit = inputs.parse_limit(time_limit)
-    function = get_method(source.problem, name)
-    problem = get_problem(source.problem)
-    split = split_settings(settings, problem, name)
-    progress = Progress(source.problem, quiet=quiet)
-    loaded, for_method = state(
-        source.load(problem, split.instance),
-        problem,
-        name,
-        split,
-        objective=objective,
-        space=space,
-    )
-    options = SolveOptions(
-        time_limit=limit,
-        seed=seed,
-        threads=inputs.thread_count(threads),
-        rel_gap=rel_gap,
-        backend=backend,
-        warm_start=_read_warm_start(warm_start, problem, loaded),
-        write_model=write_model,
-        output=output,
-        set=for_method,
-        progress=progress,
-    )
-    result = _run(function, name, loaded, options, progress)
-    result.settings = _recorded(options) | result.settings
-    _deliver(result, problem, target, as_json=json)
-
-
-def _read_warm_start(file: str | None, problem: Problem, instance: Instance) -> Result | None:
-    from nestopt.cli.inputs import read_result
-    from nestopt.core.errors import InputError
-    from nestopt.core.io import sha256_of
-
-    if file is None:
-        return None
-    result = read_result(file)
-    if result.problem != problem.name:
-        raise InputError(
-            f"{result.problem!r}; expected {problem.name!r}", file=file, field="problem"
+    job, on = source.parts(fail)
+    announce_compilation(quiet=quiet)
+    with stdout_to_stderr():
+        result = api.solve(
+            job,
+            on,
+            problem=source.problem,
+            method=method,
+            objective=objective,
+            space=space,
+            time_limit=limit,
+            seed=seed,
+            threads=inputs.thread_count(threads),
+            rel_gap=rel_gap,
+            backend=backend,
+            warm_start=warm_start,
+            write_model=write_model,
+            output=target,
+            progress=Progress(source.problem, quiet=quiet),
+            settings=settings,
         )
-    if result.solution_json is None:
-        raise InputError("is null; a warm start needs a solution", file=file, field="solution")
-    if getattr(instance, "schema", None) is not None:
-        # The models of these instances take the solution as it is
-        if result.instance.get("sha256") != sha256_of(instance.to_json()):
-            raise InputError("the result of another instance", file=file, field="instance.sha256")
-        problem.check(result, directory=Path(file).parent)
-    return result
+    _print(result, target, as_json=json)
 
 
-def _run(
-    function: Any, name: str, instance: Instance, options: SolveOptions, progress: Progress
-) -> Result:
-    """The method's result; what is known when it is interrupted or runs out of memory."""
-    from nestopt.cli.output import stdout_to_stderr
-    from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
-
-    started = time.perf_counter()
-    try:
-        with stdout_to_stderr():
-            found: Result = function(instance, options)
-    except (KeyboardInterrupt, MemoryError) as stop:
-        recorded = instance_record(instance)
-        limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
-        return Result(
-            problem=recorded["data"]["problem"],
-            instance=recorded,
-            method=name,
-            termination=Termination(Reason.NO_SOLUTION, limit),
-            objective=None,
-            bound=progress.bound,
-            seconds=time.perf_counter() - started,
-            seed=options.seed,
-            threads=options.threads,
-        )
-    return found
-
-
-def _recorded(options: SolveOptions) -> dict[str, Any]:
-    """The options that a reader needs to repeat the run."""
-    recorded: dict[str, Any] = {}
-    if math.isfinite(options.time_limit):
-        recorded["time_limit"] = options.time_limit
-    if options.rel_gap:
-        recorded["rel_gap"] = options.rel_gap
-    if options.backend is not None:
-        recorded["backend"] = options.backend
-    return recorded | options.set
-
-
-def _deliver(result: Result, problem: Problem, target: Path | None, *, as_json: bool) -> None:
-    """Check, write and print a result, in this order, and exit with its status."""
+def _print(result: Result, target: Path | None, *, as_json: bool) -> None:
+    """Print a checked result and exit with its status."""
     from nestopt.cli.exits import exit_of
     from nestopt.cli.output import console, note, print_json
-    from nestopt.core.io import write_json
-    from nestopt.core.verify import verify
+    from nestopt.core.problem import get_problem
 
-    try:
-        verified = verify(result, None if target is None else target.parent)
-    except CheckError as error:
-        raise CheckError(
-            f"the checker refuses what {result.method} returned; nothing is written: {error}"
-        ) from error
-    if target is not None:
-        write_json(target, result.to_json())
     if as_json:
         print_json(result.to_json())
     elif result.solution_json is None:
         _explain(result)
     else:
         out = console()
-        problem.describe(result, out)
-        out.print(f"check: passed, {len(verified)} points verified", style="green")
+        get_problem(result.problem).describe(result, out)
+        out.print(f"check: passed, {len(result.verified)} points verified", style="green")
     if target is not None:
         note(f"wrote {target}")
     raise typer.Exit(int(exit_of(result)))

@@ -1,4 +1,4 @@
-"""``nestopt import`` and ``nestopt export``."""
+"""``nestopt import``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nestopt.instances.network import Network
 
-__all__ = ["export_file", "import_file"]
+__all__ = ["import_file"]
 
 SCHEMA = "nestopt.import/1"
 FORMS = ("topology", "cluster")
@@ -145,93 +145,6 @@ def import_file(
     for key, value in summary.items():
         print(f"{key.replace('_', ' '):<16} {_shown(key, value)}")
     note(f"wrote {target}")
-
-
-def export_file(
-    format_name: Annotated[
-        str,
-        typer.Argument(
-            metavar="FORMAT", help="simai, ns3, sccl, teccl or graphml; or launch, for a plan."
-        ),
-    ],
-    topology: Annotated[
-        str,
-        typer.Argument(
-            metavar="T",
-            help="A topology of the library (mesh2d:8x8) or a file; a plan's result file.",
-        ),
-    ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Where the result goes; a directory for launch."
-        ),
-    ],
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="NAME",
-            help="Format launch: megatron, megatron-bridge, torchtitan, deepspeed, nanotron or "
-            "jax-mesh.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="M",
-            help="Format launch: the architecture, a library workload or config.json,seq=N,batch=B "
-            "(default: the plan's workload).",
-        ),
-    ] = None,
-    time_limit: TimeLimitOption = None,
-) -> None:
-    """Write a topology or a plan in the format of another tool.
-
-    What the format cannot express is an error, never dropped. A plan that a framework cannot launch
-    is told, with the best plan found that it can, and that one is written.
-
-    \b
-    Examples:
-      nestopt export graphml torus2d:4x4 -o torus.graphml
-      nestopt export sccl dgx1v -o dgx1v.json
-      nestopt export launch plan.json --for megatron -o job/
-
-    \b
-    Exit status:
-      0  written
-      1  the format cannot express the topology
-      2  wrong command line
-    """
-    from pathlib import Path
-
-    from nestopt.cli.inputs import writable
-    from nestopt.cli.output import note
-    from nestopt.collective.model.topology import Topology
-    from nestopt.core.io import read_json
-    from nestopt.instances.network import network_of
-    from nestopt.instances.readers import write
-    from nestopt.instances.topologies import network_by_name
-
-    if format_name == "launch":
-        from nestopt.cli.inputs import parse_limit
-        from nestopt.cli.launch import export_launch
-
-        if framework is None:
-            raise UsageError("export launch needs --for: the framework that is to launch the plan")
-        limit = 60.0 if time_limit is None else parse_limit(time_limit)
-        export_launch(topology, framework, output, model, limit)
-        return
-    if framework is not None or model is not None or time_limit is not None:
-        raise UsageError("--for, --model and --time-limit belong to the format launch")
-    target = writable("--output", output)
-    if topology.endswith(".json") or Path(topology).is_file():
-        network = network_of(Topology.from_json(read_json(topology), file=topology))
-    else:
-        network = network_by_name(topology)
-    for path in write(format_name, network, target):
-        note(f"wrote {path}")
 
 
 def _read_network(

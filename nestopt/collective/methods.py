@@ -27,6 +27,11 @@ METHODS: dict[str, Method] = {
         "is there an algorithm of so many steps and rounds (chunks as in the collective)?",
         ("steps", "rounds"),
     ),
+    "trees": Method(
+        "nestopt.collective.trees.solve:solve",
+        "spanning trees packed at the rate of the bottleneck cut; best with many chunks",
+        ("chunks",),
+    ),
     "lns": Method(
         "nestopt.formulations.collective.lns:solve",
         "large-neighbourhood search: CP-SAT repairs parts of a greedy schedule",

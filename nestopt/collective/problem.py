@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.model.collective import Collective
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
 
 __all__ = ["PROBLEM", "CollectiveProblem"]
 
@@ -43,26 +45,28 @@ class CollectiveProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.core.io import names_file, read_json
-        from nestopt.core.registry import named
+        return self.from_parts(names["collective"], names["topology"], settings)
 
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> CollectiveInstance:
+        """The instance of a collective and a topology; each an object, a library name or a file.
+
+        Raises
+        ------
+        UsageError
+            If a name or setting is unknown (with a suggestion), or a part is something else.
+        InputError
+            If a file or a value is wrong.
+        """
         latency = settings.get("latency", "blocking")
         if latency not in LATENCY_MODELS:
             raise UsageError(f"--set latency={latency}: expected blocking or pipelined")
         sums = settings.get("sums", "copied")
         if sums not in SUM_MODELS:
             raise UsageError(f"--set sums={sums}: expected copied or moved")
-        place, job = names["topology"], names["collective"]
-        topology: Topology = (
-            Topology.from_json(read_json(place), file=place)
-            if names_file(place)
-            else named("topology", place)
-        )
-        collective: Collective = (
-            Collective.from_json(read_json(job), file=job)
-            if names_file(job)
-            else named("collective", job).on(topology)
-        )
+        topology = _part(Topology, "topology", on)
+        collective = _part(Collective, "collective", job)
+        if not isinstance(collective, Collective):
+            collective = collective.on(topology)
         return CollectiveInstance(topology, collective, latency, sums)
 
     def from_json(self, data: Any, *, file: str | None = None) -> CollectiveInstance:
@@ -75,7 +79,7 @@ class CollectiveProblem:
         """
         return CollectiveInstance.from_json(data, file=file)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
         """Check a result independently: its schedule, its bound and what it claims.
 
         Raises
@@ -127,6 +131,21 @@ class CollectiveProblem:
         from nestopt.collective.show.describe import describe
 
         describe(result, console)
+
+
+def _part(kind: type[Any], what: str, given: Any) -> Any:
+    """A topology or collective: an object, or that of a file or a library name."""
+    from nestopt.core.io import names_file, read_json
+    from nestopt.core.registry import named
+
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, (str, PurePath)):
+        raise UsageError(f"{given!r}; expected a {kind.__name__}, a name or a file")
+    text = str(given)
+    if isinstance(given, PurePath) or names_file(text):
+        return kind.from_json(read_json(text), file=text)
+    return named(what, text)
 
 
 PROBLEM = CollectiveProblem()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
     Model = TypeVar("Model", bound=BaseModel)
 
+MOST_BYTES = 2 * 10**9
+"""A text file may not be larger."""
+LONGEST_INTEGER = 400
+"""Digits of an integer in a JSON file, at most."""
+
 __all__ = [
-    "canonical_json", "names_file", "read_json", "sha256_of", "validate_model", "write_json",
-    "write_text",
+    "canonical_json", "names_file", "read_json", "read_text", "sha256_of", "validate_model",
+    "write_json", "write_text",
 ]  # fmt: skip
 
 
@@ -44,6 +50,12 @@ def _finite(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    if len(text) > LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(text)} digits is too large a number")
+    return int(text)
+
+
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -58,6 +70,33 @@ def names_file(value: str) -> bool:
     return value.endswith(".json") or Path(value).is_file()
 
 
+def read_text(path: str | Path, *, encoding: str = "utf-8") -> str:
+    """The text of a regular file of at most `MOST_BYTES`.
+
+    Raises
+    ------
+    InputError
+        If it is missing, no regular file (a device or a pipe may never end), too large, or not
+        UTF-8 text.
+    """
+    file = str(path)
+    if "\0" in file:
+        raise InputError("holds a zero byte; expected a path", file=repr(file))
+    try:
+        mode, size = os.stat(path).st_mode, os.stat(path).st_size
+        if not stat.S_ISREG(mode):
+            what = "a directory" if stat.S_ISDIR(mode) else "no regular file"
+            raise InputError(f"cannot be read: it is {what}", file=file)
+        if size > MOST_BYTES:
+            raise InputError(
+                f"cannot be read: it has {size} bytes, more than {MOST_BYTES}", file=file
+            )
+        return Path(path).read_text(encoding=encoding)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"cannot be read: {reason}", file=file) from error
+
+
 def read_json(path: str | Path) -> Any:
     """The JSON value in a file.
 
@@ -67,16 +106,13 @@ def read_json(path: str | Path) -> Any:
         If the file is missing or unreadable, or is not JSON (with line and column), or holds NaN,
         an infinity or a key twice in one object.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"cannot be read: {reason}", file=str(path)) from error
+    text = read_text(path)
     try:
         return json.loads(
             text,
             parse_constant=_no_constant,
             parse_float=_finite,
+            parse_int=_whole,
             object_pairs_hook=_no_duplicates,
         )
     except json.JSONDecodeError as error:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
 
 __all__ = ["Problem", "get_problem"]
 
@@ -39,11 +40,14 @@ class Problem(Protocol):
     def from_names(self, names: dict[str, str], settings: dict[str, str]) -> Any:
         """The instance from ``--workload/--cluster`` or ``--collective/--topology`` values."""
 
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> Any:
+        """The instance of two parts; each is an object, a name or a file."""
+
     def from_json(self, data: dict[str, Any], *, file: str | None = None) -> Any:
         """The instance from its JSON form; `InputError` names file, field and value."""
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        """Check a result independently; one line for each thing verified.
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
+        """Check a result independently: what is verified, and what is merely claimed.
 
         `directory` is where the result's file lies (side files are found relative to it).
 

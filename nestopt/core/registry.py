@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.settings import checked, setting_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
@@ -39,6 +40,7 @@ __all__ = [
     "read_published",
     "register",
     "unregister",
+    "transformer",
     "transformers",
 ]
 
@@ -151,22 +153,31 @@ def get_method(problem: str, name: str) -> Callable[[Any, SolveOptions], Result]
             if point.name == f"{problem}.{name}":
                 return point.load()
         raise unknown_name(f"{problem} method", name, method_names(problem))
-    return partial(_run, row, name)
+    return partial(_run, row, problem, name)
 
 
-def _run(row: Method, name: str, instance: Any, options: SolveOptions) -> Result:
+def _run(row: Method, problem: str, name: str, instance: Any, options: SolveOptions) -> Result:
     schema = getattr(instance, "schema", None)
     target = row.target if schema is None else row.models.get(schema)
     if target is None:
         raise UsageError(f"method {name} does not solve instances of {schema}")
-    if row.models:
-        read = row.settings if schema is None else row.model_settings.get(schema, ())
-        for key in options.set:
-            if key in row.all_settings and key not in read:
-                of = "this model" if schema is None else schema
-                raise UsageError(f"--set {key}: method {name} does not read it for {of}")
+    read = row.settings if schema is None else row.model_settings.get(schema, ())
+    for key in options.set:
+        if key not in read:
+            raise _unread(problem, name, key, read, schema)
+    checked(problem, name, options.set)
     module, _, function = target.partition(":")
     return getattr(import_module(module), function)(instance, options)
+
+
+def _unread(
+    problem: str, method: str, key: str, read: Sequence[str], schema: str | None
+) -> UsageError:
+    """The error for a setting that a method does not read."""
+    if setting_of(problem, key) is None:
+        return unknown_name(f"setting of {method}", key, read)
+    of = "this model" if schema is None else schema
+    return UsageError(f"--set {key}: method {method} does not read it for {of}")
 
 
 def named(kind: str, name: str) -> Any:
@@ -207,6 +218,19 @@ def architecture(name: str) -> Any:
         If the name is unknown (with a suggestion).
     InputError
         If a setting or a configuration file is wrong.
+    """
+    return import_module("nestopt.instances.workloads").configuration(name)[0]
+
+
+def transformer(name: str) -> Any:
+    """The transformer of a name with settings after commas, before its set of parameters.
+
+    Raises
+    ------
+    UsageError
+        If the catalogue has no such transformer (with a suggestion).
+    InputError
+        If a setting is wrong.
     """
     return import_module("nestopt.instances.workloads").configuration(name)[0]
 

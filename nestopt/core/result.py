@@ -67,6 +67,8 @@ class Result:
     directory : str or None
         Where the result's file lies, if it has one: large schedules have a file of their own beside
         it. Not part of the file.
+    verified : tuple of str
+        What the checker found right before `nestopt.solve` returned the result; not in the file.
     """
 
     problem: str
@@ -85,6 +87,7 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: versions())
     directory: str | None = field(default=None, compare=False)
+    verified: tuple[str, ...] = field(default=(), compare=False)
     _read: tuple[dict[str, Any], Solution] | None = field(default=None, init=False, compare=False)
 
     @property
@@ -196,7 +199,7 @@ class Result:
         bound = _unfinite(read.bound)
         return cls(
             problem=read.problem,
-            instance=read.instance,
+            instance=read.instance.model_dump(exclude_unset=True),
             method=read.method,
             termination=termination,
             objective=_unfinite(read.objective),

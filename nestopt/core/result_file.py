@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt
 
 from nestopt.core.termination import Limit, Reason
 
 __all__ = ["ResultFile"]
 
 # infinities are text in JSON; a picosecond count stays an integer
-Number = int | float | Literal["inf", "-inf"]
+# (text such as "72" is none of them)
+Number = StrictInt | StrictFloat | Literal["inf", "-inf"]
+Seconds = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -25,21 +27,29 @@ class TerminationFile(_Strict):
     limit: Limit
 
 
+class InstanceFile(_Strict):
+    """The instance that was solved, by which the file stands alone."""
+
+    name: str = ""
+    sha256: str | None = None
+    data: Any = None
+
+
 class ResultFile(_Strict):
     """``nestopt.result/1``."""
 
     schema_: Literal["nestopt.result/1"] = Field(alias="schema")
     problem: Literal["placement", "collective"]
-    instance: dict[str, Any]
+    instance: InstanceFile
     method: str
     settings: dict[str, Any] = {}
     termination: TerminationFile
     objective: Number | None
     bound: Number | None
     gap: Number | None = None
-    seconds: float = Field(ge=0)
-    seed: int = 0
-    threads: int = Field(default=1, ge=1)
+    seconds: Seconds
+    seed: StrictInt = 0
+    threads: Annotated[int, Field(ge=1, strict=True)] = 1
     solution: dict[str, Any] | None = None
     witness: dict[str, Any] | None = None
     infeasible_because: tuple[str, ...] = ()

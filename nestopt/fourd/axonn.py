@@ -33,7 +33,7 @@ from nestopt.core.registry import named
 from nestopt.fourd.layertimes import block_times
 from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
-from nestopt.fourd.predict import calibrated, plan_of
+from nestopt.fourd.predict import plan_of
 from nestopt.fourd.rank import AXONN_OVERLAP, rank, waterfall_of
 from nestopt.fourd.report import Report, Row
 from nestopt.fourd.runs import Run
@@ -41,7 +41,6 @@ from nestopt.fourd.simulate import simulate
 from nestopt.fourd.waterfall import gains
 from nestopt.placement.model.transformer import expand
 from nestopt.placement.pricing.cost import StageCosts
-from nestopt.placement.pricing.devices import calibration
 from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
@@ -56,7 +55,8 @@ _ASSUMED = ("one sequence a GPU", "flash attention")
 
 
 def _perlmutter(gpus: int) -> Cluster:
-    return calibrated(named("cluster", f"perlmutter-{gpus}"), calibration("a100"))
+    cluster: Cluster = named("cluster", f"perlmutter-{gpus}")
+    return cluster
 
 
 def axonn_80b() -> Report:

@@ -1,9 +1,7 @@
-"""Predicted iteration times of measured runs, by the placement package's stage costs.
+"""Predicted iteration times of measured runs: the price of the run's plan, and nothing else.
 
-Nothing is modelled here: a run becomes a plan on a named cluster with a calibrated device, and
-`nestopt.placement.pricing.evaluate` prices it. What a stack overlaps is taken out afterwards: the
-data-parallel synchronisation altogether, of the tensor-parallel communication all but a calibrated
-part.
+A run becomes a plan on a named cluster, and `nestopt.placement.pricing.evaluate` prices it exactly
+as ``nestopt solve`` prices its plans, with the same parameters.
 """
 
 from __future__ import annotations
@@ -16,10 +14,11 @@ import numpy as np
 from nestopt.core.integers import divisors
 from nestopt.core.registry import named
 from nestopt.fourd.runs import workload_of
+from nestopt.placement.model.grid import grid_of, hidden
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
 from nestopt.placement.pricing.cost import StageCosts
-from nestopt.placement.pricing.devices import calibration
-from nestopt.placement.pricing.evaluate import combine, evaluate
+from nestopt.placement.pricing.evaluate import evaluate
+from nestopt.placement.pricing.parameters import current_set, using_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,47 +26,16 @@ if TYPE_CHECKING:
     from nestopt.fourd.runs import Run
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.workload import Workload
-    from nestopt.placement.pricing.devices import Calibration
+    from nestopt.placement.pricing.evaluate import Evaluation
+    from nestopt.placement.pricing.parameters import ParameterSet
 
-__all__ = ["calibrated", "cluster_of", "plan_of", "predict"]
-
-
-def calibrated(cluster: Cluster, figures: Calibration) -> Cluster:
-    """A cluster whose device types have the given efficiency curve."""
-    return cluster.with_types(
-        [
-            replace(
-                kind,
-                efficiency=figures.efficiency,
-                half_flops=figures.half_flops,
-                memory_bandwidth=kind.memory_bandwidth * figures.memory_fraction,
-            )
-            for kind in cluster.types
-        ]
-    )
+__all__ = ["cluster_of", "plan_of", "predict", "priced"]
 
 
-def cluster_of(run: Run, figures: Calibration | None = None) -> Cluster:
-    """The DGX cluster that a run used, calibrated."""
-    cluster: Cluster = named("cluster", f"dgx-{run.device}-{run.gpus}")
-    return calibrated(cluster, figures or calibration(run.device))
-
-
-def _without(cluster: Cluster, *, levels: int) -> Cluster:
-    """The cluster with instantaneous communication inside its lowest `levels` levels."""
-    kept = [
-        replace(level, latency=0.0, port=_INSTANT) if index < levels else level
-        for index, level in enumerate(cluster.levels)
-    ]
-    if levels == len(cluster.levels):
-        kept = [
-            level if level.uplink == float("inf") else replace(level, uplink=_INSTANT)
-            for level in kept
-        ]
-    return replace(cluster, levels=tuple(kept))
-
-
-_INSTANT = 1e30
+def cluster_of(run: Run) -> Cluster:
+    """The cluster that a run used, a DGX unless it names another."""
+    cluster: Cluster = named("cluster", run.cluster or f"dgx-{run.device}-{run.gpus}")
+    return cluster
 
 
 def plan_of(run: Run, workload: Workload, microbatch: int, chunks: int) -> Plan:
@@ -85,6 +53,10 @@ def plan_of(run: Run, workload: Workload, microbatch: int, chunks: int) -> Plan:
     config = StageConfig(
         (1, run.tensor, 1), run.context, 1, run.sequence_parallel, run.zero, run.recompute
     )
+    framework = current_set().framework(run.framework)
+    overlap = framework.overlap and config.t > 1
+    hides = hidden(grid_of(config), run.zero, overlap, framework.hides)
+    config = replace(config, overlap=overlap, hides=hides)
     width = config.width
     built = []
     for stage in range(stages):
@@ -100,37 +72,36 @@ def plan_of(run: Run, workload: Workload, microbatch: int, chunks: int) -> Plan:
     return Plan(tuple(built), run.data, microbatch, schedule, chunks)
 
 
-def predict(run: Run, figures: Calibration | None = None) -> float:
+def predict(run: Run, parameters: ParameterSet | None = None) -> float:
     """Predicted seconds of an iteration; unpublished choices take the fastest that fit.
 
     Parameters
     ----------
     run : Run
-    figures : Calibration, optional
-        Instead of the data file's.
+    parameters : ParameterSet, optional
+        Instead of the set in force.
     """
-    figures = figures or calibration(run.device)
-    cluster = cluster_of(run, figures)
-    workload = workload_of(run)
-    costs = StageCosts(workload)
-    best = None
-    for microbatch, chunks in _choices(run):
-        plan = plan_of(run, workload, microbatch, chunks)
-        priced = evaluate(workload, cluster, plan, costs)
-        time = priced.iteration_time
-        if run.overlapped:
-            free = evaluate(workload, _without(cluster, levels=1), plan, costs)
-            alone = evaluate(workload, _without(cluster, levels=len(cluster.levels)), plan, costs)
-            seconds = free.seconds + figures.tensor_exposed * (priced.seconds - free.seconds)
-            count = run.batch // (run.data * microbatch)
-            weights = plan.pipeline.weights("iteration-time", count)
-            time = combine(seconds, alone.sync, weights)
-        rating = (not priced.fits, time)
-        if best is None or rating < best:
-            best = rating
-    if best is None:
+    return priced(run, parameters)[1].iteration_time
+
+
+def priced(run: Run, parameters: ParameterSet | None = None) -> tuple[Plan, Evaluation]:
+    """The plan of a run and its price; see `predict`.
+
+    Raises
+    ------
+    ValueError
+        If the batch divides into no micro-batch.
+    """
+    with using_set(parameters or current_set()):
+        cluster, workload = cluster_of(run), workload_of(run)
+        costs = StageCosts(workload)
+        found = []
+        for microbatch, chunks in _choices(run):
+            plan = plan_of(run, workload, microbatch, chunks)
+            found.append((plan, evaluate(workload, cluster, plan, costs)))
+    if not found:
         raise ValueError(f"{run.name}: the batch divides into no micro-batch")
-    return best[1]
+    return min(found, key=lambda pair: (not pair[1].fits, pair[1].iteration_time))
 
 
 def _choices(run: Run) -> Iterator[tuple[int, int]]:

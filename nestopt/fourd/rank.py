@@ -1,4 +1,11 @@
-"""AxoNN's ranking of all 4D decompositions of a job on a machine."""
+"""AxoNN's ranking of all 4D decompositions of a job on a machine.
+
+Four models rank. ``full`` is the placement model: each decomposition is the one-stage plan that
+`nestopt.fourd.plans` makes of it, with the price that ``nestopt solve`` gives it. ``layers``
+follows AxoNN's overlaps product by product on its measured bandwidths, with weight caching and
+over-decomposition, and has a waterfall; ``published`` and ``corrected`` are AxoNN's communication
+models (`nestopt.fourd.commmodel`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,7 @@ from nestopt.fourd.layertimes import block_times
 from nestopt.fourd.models import machine_of, named_model
 from nestopt.fourd.network import iteration_flops
 from nestopt.fourd.overlap import Overlap, exposed
+from nestopt.fourd.plans import price_grids, workload_of_model
 from nestopt.fourd.simulate import simulate
 from nestopt.fourd.waterfall import STEPS, step_table, waterfall
 
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from nestopt.fourd.decomposition import Grid
     from nestopt.fourd.models import Machine
     from nestopt.fourd.waterfall import Step
-    from nestopt.placement.model.cluster import DeviceType
+    from nestopt.placement.model.cluster import Cluster, DeviceType
     from nestopt.placement.model.transformer import Transformer
 
 __all__ = [
@@ -33,6 +41,7 @@ __all__ = [
     "describe",
     "grids_of",
     "rank",
+    "rank_plans",
     "rank_table",
     "waterfall_of",
 ]
@@ -108,7 +117,7 @@ def rank(
     machine: Machine,
     gpus: int,
     batch: int,
-    mode: str = "full",
+    mode: str = "layers",
     *,
     device: DeviceType | None = None,
     overlap: Overlap = AXONN_OVERLAP,
@@ -125,24 +134,25 @@ def rank(
         Global batch in sequences.
     mode : str
         ``published`` or ``corrected`` rank by communication time among Gx Gy Gz >= `min_tensor`;
-        ``full`` ranks by iteration time (formulas of `nestopt.fourd.overlap`).
+        ``layers`` ranks by iteration time (formulas of `nestopt.fourd.overlap`).
     device : DeviceType
-        Needed in the ``full`` mode.
+        Needed in the mode ``layers``.
 
     Raises
     ------
     InputError
-        If the job divides into no decomposition, or the ``full`` mode lacks a device.
+        If the job divides into no decomposition, or the mode ``layers`` lacks a device.
     """
-    if mode == "full" and device is None:
-        raise InputError("the full mode needs a device type", field="device")
+    if mode == "layers" and device is None:
+        raise InputError("the mode layers needs a device type", field="device")
+    communication = "full" if mode == "layers" else mode
     rows = []
     for grid in grids_of(model, gpus, batch):
         volume, spent = _communication(
-            model, grid, batch, machine, mode, cache_weights=overlap.cache_weights
+            model, grid, batch, machine, communication, cache_weights=overlap.cache_weights
         )
         need = memory(model, grid, batch, cache_weights=overlap.cache_weights).total
-        if mode == "full" and device is not None:
+        if mode == "layers" and device is not None:
             blocks = block_times(model, grid, batch, machine, device)
             hidden = exposed(blocks, overlap)
             fits = need <= device.usable
@@ -150,13 +160,58 @@ def rank(
         else:
             fits = grid.tensor >= min_tensor
             rows.append(Ranked(grid, volume, spent, spent, float("nan"), need, fits))
+    return _sorted(rows, model, gpus, batch, timed=mode == "layers")
+
+
+def _sorted(
+    rows: list[Ranked], model: Transformer, gpus: int, batch: int, *, timed: bool
+) -> list[Ranked]:
+    """The rows that fit first, by iteration or communication time."""
     if not rows:
         raise InputError(
             f"a batch of {batch}, {model.heads} heads and a hidden size of {model.hidden} divide "
             f"over no (Gx, Gy, Gz, Gdata) of {gpus} devices"
         )
-    key = (lambda r: r.iteration) if mode == "full" else (lambda r: r.communication)
-    return sorted(rows, key=lambda r: (not r.fits, key(r), r.grid.x, r.grid.y, r.grid.z))
+
+    def key(row: Ranked) -> tuple[Any, ...]:
+        time = row.iteration if timed else row.communication
+        return not row.fits, time, row.grid.x, row.grid.y, row.grid.z
+
+    return sorted(rows, key=key)
+
+
+def rank_plans(
+    name: str,
+    model: Transformer,
+    cluster: Cluster,
+    batch: int,
+    overlap: Overlap = AXONN_OVERLAP,
+) -> list[Ranked]:
+    """All decompositions of a cluster's alive devices by the price of their one-stage plans.
+
+    Raises
+    ------
+    InputError
+        If the job divides into no decomposition, or the placement model lacks the overlap.
+    """
+    gpus = len(cluster.alive)
+    workload = workload_of_model(name, model, batch)
+    machine = machine_of(cluster)
+    rows = []
+    for row in price_grids(workload, cluster, list(grids_of(model, gpus, batch)), overlap):
+        volume, _ = _communication(model, row.grid, batch, machine, "full", cache_weights=False)
+        rows.append(
+            Ranked(
+                row.grid,
+                volume,
+                row.communication,
+                row.exposed,
+                row.iteration,
+                row.memory,
+                row.fits,
+            )
+        )
+    return _sorted(rows, model, gpus, batch, timed=True)
 
 
 def _communication(
@@ -181,9 +236,9 @@ class RankTable:
     ----------
     rows : list of Ranked
     simulated : list of float
-        Iteration time of the first rows by event simulation (``full`` mode only).
+        Iteration time of the first rows by event simulation (mode ``layers`` only).
     steps : tuple of Step
-        The first row's time as the overlaps are switched on (``full`` mode only).
+        The first row's time as the overlaps are switched on (mode ``layers`` only).
     flops : float
         FLOPs of an iteration, recomputation counted.
     peak : float
@@ -266,19 +321,22 @@ def rank_table(
         )
     machine, device = machine_of(tree), tree.types[kinds.pop()]
     sequences = gpus if batch is None else batch
-    rows = rank(
-        model,
-        machine,
-        gpus,
-        sequences,
-        mode,
-        device=device,
-        overlap=overlap,
-        min_tensor=min_tensor,
-    )
+    if mode == "full":
+        rows = rank_plans(name, model, tree, sequences, overlap)
+    else:
+        rows = rank(
+            model,
+            machine,
+            gpus,
+            sequences,
+            mode,
+            device=device,
+            overlap=overlap,
+            min_tensor=min_tensor,
+        )
     simulated: list[float] = []
     steps: tuple[Step, ...] = ()
-    if mode == "full":
+    if mode == "layers":
         for row in rows[:simulate_rows]:
             blocks = block_times(model, row.grid, sequences, machine, device)
             simulated.append(simulate(blocks, overlap).end)
@@ -302,14 +360,16 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
     """Print the first rows of a ranking, then the first one's overlaps, in 80 columns."""
     from rich.table import Table
 
-    full = table.mode == "full"
+    full, layers = table.mode in ("full", "layers"), table.mode == "layers"
     console.print(
         f"{table.workload} on {table.cluster}: {table.gpus} devices, batch {table.batch}, "
         f"{table.mode} model"
     )
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     columns = ["", "Gx", "Gy", "Gz", "data", "sent\nGiB", "comm\ns"]
-    columns += ["exposed\ns", "iter.\ns", "simul.\ns", "peak\n%"] if full else []
+    columns += ["exposed\ns", "iter.\ns"] if full else []
+    columns += ["simul.\ns"] if layers else []
+    columns += ["peak\n%"] if full else []
     for column in [*columns, "memory\nGiB"]:
         grid.add_column(column, justify="right", no_wrap=True)
     for index, row in enumerate(table.rows[:rows]):
@@ -318,7 +378,8 @@ def describe(table: RankTable, console: Console, *, rows: int = 10) -> None:
         if full:
             share = 100 * table.flops / (row.iteration * table.peak)
             played = f"{table.simulated[index]:.3f}" if index < len(table.simulated) else ""
-            cells += [f"{row.exposed:.3f}", f"{row.iteration:.3f}", played, f"{share:.1f}"]
+            cells += [f"{row.exposed:.3f}", f"{row.iteration:.3f}"]
+            cells += [*([played] if layers else []), f"{share:.1f}"]
         mark = " " if row.fits else "!"
         grid.add_row(*cells, f"{row.memory / 2**30:.1f}{mark}")
     console.print(grid)

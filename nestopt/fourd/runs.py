@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.fourd.network import iteration_flops
 from nestopt.placement.model.transformer import Transformer, expand
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,8 @@ class Run:
         Where it is from.
     model : Transformer
     device : str
-        Device type; the cluster is ``dgx-DEVICE``.
+        Device type; the cluster is ``dgx-DEVICE`` unless `cluster` names another.
+    cluster : str
     gpus, tensor, context, pipeline, data : int
     batch : int
         Global batch in sequences.
@@ -52,8 +54,8 @@ class Run:
     zero : int
     gradient_bytes : float
         Bytes of a reduced gradient.
-    overlapped : bool
-        Whether the stack overlaps data- and tensor-parallel communication with compute.
+    framework : str
+        What the run was made with; the parameter set says what it hides.
     seconds : float
         Measured time of an iteration.
     group : str
@@ -79,8 +81,9 @@ class Run:
     sequence_parallel: bool = False
     zero: int = 0
     gradient_bytes: float = _HALF
-    overlapped: bool = False
+    framework: str = "megatron-lm"
     group: str = ""
+    cluster: str = ""
     assumed: tuple[str, ...] = ()
 
     @property
@@ -90,13 +93,9 @@ class Run:
 
 
 def workload_of(run: Run) -> Workload:
-    """The workload of a run; a flash attention kernel skips what the causal mask hides."""
+    """The workload of a run, as the parameter set in force prices transformers."""
     settings = {"bytes_gradient": run.gradient_bytes}
-    workload = expand(run.row, run.model, run.batch, settings)
-    if not run.model.flash:
-        return workload
-    operators = tuple(replace(o, flops_attn=o.flops_attn / 2) for o in workload.operators)
-    return replace(workload, operators=operators)
+    return expand(run.row, current_set().transformer(run.model), run.batch, settings)
 
 
 def _gpt(row: dict[str, str], vocabulary: int = 0, *, flash: bool = False) -> Transformer:
@@ -153,7 +152,7 @@ def _narayanan_table2() -> Iterator[Run]:
             zero=3 if row["scheme"] == "ZeRO-3" else 0,
             seconds=float(row["DERIVED_iter_time_s"]),
             group=job,
-            assumed=("no interleaving", "full recomputation"),
+            assumed=("no interleaving", "full recomputation", "ZeRO-3 of 2021 hides nothing"),
             **_columns(row),
         )
 
@@ -228,7 +227,7 @@ def _megatron_core() -> Iterator[Run]:
             sequence_parallel=columns["tensor"] > 1,
             zero=1,
             gradient_bytes=_SINGLE,
-            overlapped=True,
+            framework="megatron-core",
             seconds=flops / (float(row["tflops_per_gpu(model flops)"]) * 1e12),
             assumed=("best micro-batch and chunks", "no recomputation", "attention counted whole"),
             **columns,
@@ -249,6 +248,8 @@ def _llama3() -> Iterator[Run]:
             tied=False,
             flash=True,
             biases=False,
+            dropout=False,
+            lean=True,
         )
         columns = _columns(row)
         run = Run(
@@ -261,7 +262,7 @@ def _llama3() -> Iterator[Run]:
             sequence_parallel=True,
             zero=1,
             gradient_bytes=_SINGLE,
-            overlapped=True,
+            framework="megatron-core",
             seconds=1.0,
             assumed=("micro-batch 1", "a layer a chunk", "attention counted half (causal mask)"),
             **columns,

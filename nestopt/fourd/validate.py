@@ -17,14 +17,14 @@ import numpy as np
 from nestopt.core.errors import unknown_name
 from nestopt.core.registry import named
 from nestopt.fourd.axonn import axonn_20b, axonn_80b
-from nestopt.fourd.predict import calibrated, predict
-from nestopt.fourd.report import Report, Row
+from nestopt.fourd.predict import predict
+from nestopt.fourd.report import ITERATION, Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
 from nestopt.placement.model.schedules import make_schedule
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.pricing.comm import Network, families_of, family_profiles
 from nestopt.placement.pricing.cost import Grid, Mode, StageCosts
-from nestopt.placement.pricing.devices import calibration
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ def _iteration_times(table: str, found: list[Run]) -> Report:
     times: dict[str, list[tuple[float, float]]] = {}
     for run in found:
         time = predict(run)
-        fitted = run.name in calibration(run.device).fitted_on
+        fitted = run.name in current_set().device(run.device).fitted_on
         rows.append(Row(run.row, run.seconds, time, fitted, run.assumed))
         work = workload_of(run).iteration_flops / run.gpus
         measured.append(work / run.seconds)
@@ -84,7 +84,7 @@ def _iteration_times(table: str, found: list[Run]) -> Report:
     ]
     return Report(
         table,
-        "seconds an iteration",
+        ITERATION,
         tuple(rows),
         float(spearmanr(measured, predicted).statistic),
         max(regrets) if regrets else None,
@@ -143,7 +143,7 @@ _TABLE4 = {
 def _layer_times() -> Report:
     """One block of the 22B model, micro-batch 4, on 8 A100: forward and backward together."""
     workload = expand("22B", Transformer(48, 6144, 64, 2048, 51200), 4, {"bytes_gradient": 2.0})
-    cluster = calibrated(named("cluster", "dgx-a100-8"), calibration("a100"))
+    cluster = named("cluster", "dgx-a100-8")
     costs = StageCosts(workload)
     grid = Grid(1, 8, 1, 1, 1)
     devices = np.arange(8, dtype=np.int64)

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
     from nestopt.core.result import Result
+    from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.plan import Plan
+    from nestopt.placement.model.workload import Workload
 
-__all__ = ["Synthesized", "read_schedule", "read_solution", "schedule_in"]
+__all__ = ["Placed", "Synthesized", "plan_in", "read_schedule", "read_solution", "schedule_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,25 @@ class Synthesized:
 
     instance: CollectiveInstance
     schedule: Schedule
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan with what it places and where.
+
+    Attributes
+    ----------
+    workload : Workload
+    cluster : Cluster
+    plan : Plan
+    name : str
+        Of the instance.
+    """
+
+    workload: Workload
+    cluster: Cluster
+    plan: Plan
     name: str
 
 
@@ -88,3 +110,29 @@ def schedule_in(result: Result, file: Path, *, at_most: int | None = None) -> Sy
                 field="solution.num_sends",
             )
         return Synthesized(instance, in_columns(instance, found), instance.name)
+
+
+def plan_in(result: Result, file: Path) -> Placed:
+    """The plan of a result that was read from `file`.
+
+    Raises
+    ------
+    InputError
+        If it does not hold its instance, or one of another model.
+    """
+    from nestopt.core.errors import naming
+    from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.plan import Plan
+
+    data = result.instance.get("data")
+    if not isinstance(data, dict) or "workload" not in data or "cluster" not in data:
+        raise InputError(
+            "is no plan of stages on a cluster (max-load and piper results are not exported)",
+            file=str(file),
+            field="instance.data",
+        )
+    with naming(str(file)):
+        instance = PlacementInstance.from_json(data)
+        assert result.solution_json is not None
+        plan = Plan.from_json(result.solution_json)
+    return Placed(instance.workload, instance.cluster, plan, instance.name)

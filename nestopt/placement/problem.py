@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError, UsageError, naming
+from nestopt.core.pricing import DEFAULT_SET
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.instance import PlacementInstance
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
@@ -30,14 +33,15 @@ class PlacementProblem:
     """Placement's entry points; see `nestopt.core.problem.Problem`.
 
     Settings of an instance: ``batch`` (global batch, in samples), ``collectives`` (file of a table
-    of collectives for the cluster) and ``model``: ``pipeline`` (this package's own), ``max-load``
-    or ``piper``. With these two ``--workload`` is a file of the model
+    of collectives for the cluster), ``pricing`` (the parameter set that names stand for, or a file
+    of one; `nestopt.placement.pricing.parameters`) and ``model``: ``pipeline`` (this package's
+    own), ``max-load`` or ``piper``. With these two ``--workload`` is a file of the model
     and ``--cluster`` states the devices, as `models.from_file` says; for Piper,
     ``batch`` counts micro-batches and ``bandwidth`` is a setting too.
     """
 
     name = "placement"
-    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives")
+    settings: tuple[str, ...] = ("batch", "model", "bandwidth", "collectives", "pricing")
     space_settings: tuple[str, ...] = SPACE_SETTINGS
 
     def from_names(
@@ -63,13 +67,30 @@ class PlacementProblem:
             raise UsageError(f"--set model={model}: expected one of {known}")
         if "bandwidth" in settings:
             raise UsageError("--set bandwidth belongs to model=piper")
-        workload = _workload_of(workload_name)
-        cluster = cluster_of(cluster_name)
+        return self.from_parts(workload_name, cluster_name, settings)
+
+    def from_parts(self, job: Any, on: Any, settings: dict[str, str]) -> PlacementInstance:
+        """The instance of a workload and a cluster; each an object, a library name or a file.
+
+        Raises
+        ------
+        UsageError
+            If a name or setting is unknown (with a suggestion), or a part is something else.
+        InputError
+            If a file or a value is wrong.
+        """
+        from nestopt.placement.pricing.parameters import using_set
+
+        if settings.get("model", "pipeline") != "pipeline":
+            raise UsageError("model: a published model is read from files; give two names")
+        with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
+            workload = job if isinstance(job, Workload) else _workload_of(_name(job, "a Workload"))
+            cluster = on if isinstance(on, Cluster) else cluster_of(_name(on, "a Cluster"))
         if "batch" in settings:
             workload = workload.with_batch(models.parse_count(settings["batch"], "--set batch"))
         if "collectives" in settings:
             cluster = _with_table(cluster, settings["collectives"])
-        return PlacementInstance(workload, cluster)
+        return PlacementInstance(workload, cluster, pricing=parameters.name)
 
     def from_json(
         self, data: Any, *, file: str | None = None
@@ -110,8 +131,8 @@ class PlacementProblem:
         chosen = instance.space if space is None else parse_space(space, instance.space)
         return instance.over(parse_space(settings, chosen), objective)
 
-    def check(self, result: Result, *, directory: Path | None = None) -> list[str]:
-        """Check a result independently; one line for each thing verified.
+    def check(self, result: Result, *, directory: Path | None = None) -> Verdict:
+        """Check a result independently: what is verified, and what is merely claimed.
 
         Raises
         ------
@@ -176,6 +197,12 @@ class PlacementProblem:
 
 
 PROBLEM = PlacementProblem()
+
+
+def _name(part: Any, kind: str) -> str:
+    if not isinstance(part, (str, PurePath)):
+        raise UsageError(f"{part!r}; expected {kind}, a name or a file")
+    return str(part)
 
 
 def _workload_of(name: str) -> Workload:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nestopt.core.solution import PlainSolution
 from nestopt.placement.model import models
-from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
 
 if TYPE_CHECKING:
@@ -30,5 +30,5 @@ def read_solution(result: Result) -> Plan | PlainSolution:
     plan = Plan.from_json(stored)
     if data is None:
         return plan
-    instance = PlacementInstance.from_json(data)
+    instance = instance_of(result)
     return plan.on(instance.workload, instance.cluster)

@@ -101,7 +101,7 @@ def plan_study(path: str | Path) -> Plan:
     made: list[_Made] = []
     for index, block in enumerate(spec.instances):
         for recipe, parameters, instance in expand_block(
-            block, directory, file=file, field=f"instances[{index}]"
+            block, directory, spec.pricing, file=file, field=f"instances[{index}]"
         ):
             made.append(_Made(index, recipe, parameters, instance))
     labelled: set[tuple[str, int]] = set()

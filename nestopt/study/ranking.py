@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.pricing import FIRST_SET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,10 +59,15 @@ def judge(names: dict[str, str], settings: dict[str, str]) -> dict[str, Any]:
     """
     from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import rank_table
+    from nestopt.placement.pricing.parameters import current_set
 
     mode, batch = parse_settings(settings)
     model = dense_model(names["workload"])
-    full = rank_table(model, names["cluster"], batch=batch, simulate_rows=1)
+    # rankings of the first parameter set were judged product by product
+    first = current_set().name == FIRST_SET
+    judging = "layers" if first else "full"
+    mode = judging if mode == "full" else mode
+    full = rank_table(model, names["cluster"], batch=batch, mode=judging, simulate_rows=1)
     judged = {row.grid: row for row in full.rows if row.fits}
     table = rank_table(model, names["cluster"], batch=batch, mode=mode, simulate_rows=0)
     ranking = [row for row in table.rows if row.grid in judged]
@@ -80,7 +86,7 @@ def judge(names: dict[str, str], settings: dict[str, str]) -> dict[str, Any]:
         f"best_of_{TRIED}": min(times[:TRIED]),
         "place_of_best": times.index(min(times)) + 1,
         "rank_correlation": _spearman(times),
-        "simulated_best": full.simulated[0],
+        **({"simulated_best": full.simulated[0]} if full.simulated else {}),
     }
     return {"objective": times[0], "bound": min(times), "stats": stats}
 

@@ -10,6 +10,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.pricing import FIRST_SET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +46,15 @@ class Recipe:
         Settings of the instance.
     files : dict
         SHA-256 of every file among the names, by its path below the study's directory.
+    pricing : str
+        The parameter set that names stand for; written unless it is the first one.
     """
 
     problem: str
     names: dict[str, str]
     settings: dict[str, str]
     files: dict[str, str]
+    pricing: str = FIRST_SET
 
     def to_json(self) -> dict[str, Any]:
         """The recipe as JSON."""
@@ -59,6 +63,7 @@ class Recipe:
             "names": self.names,
             "settings": self.settings,
             "files": self.files,
+            **({} if self.pricing == FIRST_SET else {"pricing": self.pricing}),
         }
 
     def build(self, directory: Path) -> Instance:
@@ -86,7 +91,10 @@ class Recipe:
             part: str(directory / name) if name in self.files else name
             for part, name in self.names.items()
         }
-        return problem.from_names(names, self.settings)
+        settings = self.settings
+        if self.problem == "placement":
+            settings = {"pricing": self.pricing, **settings}
+        return problem.from_names(names, settings)
 
 
 def _digest(path: Path) -> str:
@@ -97,7 +105,7 @@ def _digest(path: Path) -> str:
 
 
 def expand_block(
-    block: InstancesFile, directory: Path, *, file: str, field: str
+    block: InstancesFile, directory: Path, pricing: str = FIRST_SET, *, file: str, field: str
 ) -> list[tuple[Recipe, dict[str, Any], Instance]]:
     """All instances of a block: recipe, parameters, and the instance itself.
 
@@ -108,6 +116,8 @@ def expand_block(
     block : InstancesFile
     directory : Path
         Of the study.
+    pricing : str
+        The parameter set that names stand for.
     file, field : str
         Where the block stands, for errors.
 
@@ -120,7 +130,7 @@ def expand_block(
         kind = _kind(block)
         if kind in ("library", "file"):
             return list(_single(block, kind, directory))
-        return list(_crossed(block, kind, directory))
+        return list(_crossed(block, kind, directory, pricing))
     except NestoptError as error:
         raise InputError(str(error), file=file, field=field) from error
 
@@ -178,7 +188,7 @@ def _below(directory: Path, name: str) -> Path:
 
 
 def _crossed(
-    block: InstancesFile, problem: str, directory: Path
+    block: InstancesFile, problem: str, directory: Path, pricing: str
 ) -> Iterator[tuple[Recipe, dict[str, Any], Instance]]:
     from nestopt.core.problem import get_problem
     from nestopt.core.registry import named
@@ -214,7 +224,8 @@ def _crossed(
             for name in filled.values()
             if name.endswith(".json")
         }
-        recipe = Recipe(problem, filled, dict(block.set), files)
+        chosen_set = pricing if problem == "placement" else FIRST_SET
+        recipe = Recipe(problem, filled, dict(block.set), files, chosen_set)
         if str(recipe.to_json()) in seen:
             continue
         seen.add(str(recipe.to_json()))

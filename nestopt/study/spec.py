@@ -66,13 +66,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from nestopt.core.errors import InputError, unknown_name
-from nestopt.core.io import validate_model
+from nestopt.core.io import read_text, validate_model
+from nestopt.core.pricing import DEFAULT_SET
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["METRICS", "InstancesFile", "MethodFile", "ReportFile", "StudyFile", "read_spec"]
 
@@ -241,6 +244,7 @@ class StudyFile(_Strict):
     instances: list[InstancesFile] = Field(min_length=1)
     methods: list[MethodFile] = Field(min_length=1)
     report: ReportFile = ReportFile()
+    pricing: str = DEFAULT_SET
 
 
 def read_spec(path: str | Path) -> StudyFile:
@@ -253,12 +257,10 @@ def read_spec(path: str | Path) -> StudyFile:
     """
     file = str(path)
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
-    except UnicodeDecodeError as error:
-        raise InputError("cannot be read: not UTF-8 text", file=file) from error
-    except tomllib.TOMLDecodeError as error:
+        data = tomllib.loads(read_text(path))
+    except InputError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"not TOML: {error}", file=file) from error
     _refuse_unknown_keys(data, StudyFile, file, "")
     for key, model in (("instances", InstancesFile), ("methods", MethodFile)):

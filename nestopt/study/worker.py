@@ -181,6 +181,8 @@ def solve_cell(
 def _rank(
     definition: dict[str, Any], record: dict[str, Any], tell: Callable[[dict[str, Any]], Any]
 ) -> None:
+    from nestopt.core.pricing import FIRST_SET
+    from nestopt.placement.pricing.parameters import using_set
     from nestopt.study.ranking import judge
 
     names = definition["instance"]["names"]
@@ -188,7 +190,8 @@ def _rank(
     record["instance"] = {"name": name, "sha256": None, "problem": "ranking"}
     tell({"at": "start", "instance": record["instance"]})
     began, cpu = time.perf_counter(), _cpu_seconds()
-    found = judge(names, definition["settings"])
+    with using_set(definition["instance"].get("pricing", FIRST_SET)):
+        found = judge(names, definition["settings"])
     record["seconds"] = time.perf_counter() - began
     record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
     tell({"at": "end"})

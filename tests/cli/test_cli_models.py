@@ -249,7 +249,7 @@ def test_infeasible_piper_says_why(nestopt: Callable, stages: str) -> None:
         ("2+0", ("--set", "bandwidth=3GB/s"), 2, "the max-load model has no bandwidth"),
         ("2+0", ("--set", "tensor=2"), 2, "dp does not read it for nestopt.maxload/1"),
         ("2+0", ("--set", "uniform=true"), 2, "dp does not read it for nestopt.maxload/1"),
-        ("2+0", ("--set", "ideal-limit=many"), 1, "--set ideal-limit: 'many'"),
+        ("2+0", ("--set", "ideal-limit=many"), 2, "--set ideal-limit=many: expected a whole"),
         ("2+0", ("--method", "megatron"), 2, "megatron does not solve instances of nestopt.max"),
     ],
 )

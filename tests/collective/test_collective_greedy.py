@@ -338,7 +338,7 @@ def test_an_empty_collective_takes_no_time() -> None:
 def test_an_interrupt_returns_what_there_is(threads: int, monkeypatch) -> None:
     from nestopt.collective.greedy import match as greedy_match
 
-    problem = instance("dgx-a100:2x4")
+    problem = instance(random_topology(np.random.default_rng(3), 8, both=False))
     original, calls = greedy_match._matching, []
 
     def interrupted(*arguments):
@@ -352,5 +352,7 @@ def test_an_interrupt_returns_what_there_is(threads: int, monkeypatch) -> None:
     assert result.termination.limit is Limit.INTERRUPTED
     check_schedule(problem, schedule_of(problem, result))
     monkeypatch.setattr(greedy_match, "_matching", lambda *_: interrupted())
+    # the known algorithms are there already
+    assert greedy(problem, threads=threads).termination.limit is Limit.INTERRUPTED
     with pytest.raises(KeyboardInterrupt):
-        greedy(problem, threads=threads)
+        greedy(problem, threads=threads, policy="rarest")

@@ -102,13 +102,14 @@ def test_tampered_results_fail(result: Result, change, expected) -> None:
 
 def test_a_false_infeasibility_fails() -> None:
     from nestopt.collective.model.topology import Topology
+    from nestopt.core.io import sha256_of
 
     split = Topology.from_links("split", 2, [(0, 1, 0, 1)])
     proved = greedy(instance(split))
     assert "infeasible" in PROBLEM.check(proved)[0]
     data = proved.to_json()
     data["instance"]["data"] = instance("ring:3").to_json()
-    del data["instance"]["sha256"]
+    data["instance"]["sha256"] = sha256_of(data["instance"]["data"])
     with pytest.raises(CheckError, match="every chunk can reach its destination"):
         PROBLEM.check(Result.from_json(data))
 

@@ -12,7 +12,7 @@ from collective_cases import greedy, instance, random_topology, schedule_of, ver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestopt.collective.greedy import parts as greedy_parts
+from nestopt.collective.greedy import sums as greedy_sums
 from nestopt.collective.greedy import trees as greedy_trees
 from nestopt.collective.greedy.join import settle
 from nestopt.collective.greedy.kernels.gaps import first_gap, last_gap, release, reserve
@@ -116,7 +116,7 @@ def test_makespans_of_large_grids(network: str, steps: int) -> None:
 def two_phases(problem: CollectiveInstance, monkeypatch: pytest.MonkeyPatch) -> int:
     """Makespan of the reduction and the copies made one by one."""
     with monkeypatch.context() as patch:
-        patch.setattr(greedy_parts, "pack", lambda *_: None)
+        patch.setattr(greedy_sums, "pack", lambda *_: None)
         return int(greedy(problem, effort=0.1).objective)
 
 
@@ -177,7 +177,7 @@ def test_what_is_too_large_is_left_to_the_two_phases(monkeypatch: pytest.MonkeyP
     problem = instance("mesh2d:5x5", "all-reduce")
     monkeypatch.setattr(greedy_trees, "MOST_SENDS", 1000)
     assert packed(problem) is None
-    monkeypatch.setattr(greedy_parts, "MOST_SENDS", 100)
+    monkeypatch.setattr(greedy_sums, "MOST_SENDS", 100)
     result = greedy(problem)
     check_schedule(problem, schedule_of(problem, result))
     assert "trees" not in str(result.stats)

@@ -13,13 +13,15 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "placement"))
 
-from enumerate_plans import structured_plans
+from enumerate_plans import best_plan, general_plans, structured_plans
+from maxload_cases import least_load, random_problem
 from plan_cases import random_cluster, random_workload
 from random_instances import TinyInstance
-from truth import general_optimum, structured_optimum
+from truth import _judge, general_optimum, structured_optimum
 
 from nestopt.core.options import SolveOptions
 from nestopt.core.result import Reason
+from nestopt.formulations.placement.admission import fixed_choices
 from nestopt.formulations.placement.cpsat import PlacementCpsat
 from nestopt.formulations.placement.cpsat import solve as solve_cpsat
 from nestopt.formulations.placement.data import PlacementData
@@ -30,13 +32,14 @@ from nestopt.placement.dp.solve import solve as solve_dp
 from nestopt.placement.judge.check import check_plan
 from nestopt.placement.model.plan import Plan
 from nestopt.placement.model.words import Structure
-from nestopt.placement.pricing.cost import config_of
 from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from nestopt.core.result import Result
+
+__all__ = ["least_load", "random_problem"]
 
 SOLVERS = {"milp": solve_milp, "cpsat": solve_cpsat}
 OPTIMUM = {"structured": structured_optimum, "general": general_optimum}
@@ -73,6 +76,13 @@ def check(tiny: TinyInstance, result: Result) -> None:
         check_plan(tiny.workload, tiny.cluster, plan, result.objective, tiny.objective)
 
 
+def best_of(tiny: TinyInstance, space: str, wanted: Callable[[Plan], bool]) -> float:
+    """The price of the best plan that is wanted, by enumeration of all plans; inf if none fits."""
+    every = structured_plans if space == "structured" else general_plans
+    plans = filter(wanted, every(tiny.workload, tiny.cluster, tiny.space))
+    return best_plan(plans, _judge(tiny))[0]
+
+
 def compare_with_enumeration(tiny: TinyInstance, space: str) -> list[Result]:
     """Both models find the best of all plans."""
     best = OPTIMUM[space](tiny)
@@ -97,36 +107,10 @@ def compare_with_dp(tiny: TinyInstance) -> float:
     return value(general[0]) / structured if structured < math.inf else 1.0
 
 
-def choices(model: PlacementMilp | PlacementCpsat, plan: Plan) -> list[tuple[Any, int]] | None:
-    """Values of the model's choices that make a plan; None if it has dominated configurations."""
-    scenario, count = model.scenario, len(plan.stages)
-    stages = {count - 1 - q: stage for q, stage in enumerate(plan.stages)}
-    position = {o: p for p, stage in stages.items() for o in stage.operators}
-    config = {
-        p: c
-        for p, stage in stages.items()
-        for c in scenario.configs
-        if config_of(c.grid.grid, c.mode) == stage.config
-    }
-    if len(config) < count:
-        return None
-    found = [(x, int(p < count)) for p, x in model.use.items()]
-    found += [(x, int(position[o] <= p)) for (o, p), x in model.late.items()]
-    found += [(x, int(p in config and config[p].index == c)) for (p, c), x in model.config.items()]
-    for (p, g, role, cell), x in model.role.items():
-        taken = p in config and config[p].grid.index == g
-        device = int(stages[p].devices.ravel()[role]) if taken else -1
-        found.append((x, int(taken and model.data.cell_of[device] == cell)))
-    return found
-
-
 def fix(model: PlacementMilp | PlacementCpsat, values: Iterable[tuple[Any, int]]) -> None:
     """Give variables of a model their values."""
     for variable, wanted in values:
-        if isinstance(model, PlacementMilp):
-            variable.lowBound = variable.upBound = wanted
-        else:
-            model.model.add(variable == wanted)
+        model.fix(variable, wanted)
 
 
 def random_plans(
@@ -185,7 +169,7 @@ def compare_prices(
         scenario = ScenarioData(data, Scenario(plan.replicas, plan.microbatch))
         # the cutoff makes CP-SAT's unit small enough, and its capacities must admit the plan
         model = model_class(scenario, cost, 1.01 * cost, symmetry=False)
-        values = choices(model, plan)
+        values = fixed_choices(model, plan)
         assert values is not None
         fix(model, values)
         outcome = model.solve(SolveOptions(), 60.0)

@@ -188,4 +188,4 @@ def test_rank_needs_a_divisible_job_and_a_device() -> None:
     with pytest.raises(InputError, match="batch of 7"):
         rank(model, NODE, 11, 7, "corrected")
     with pytest.raises(InputError, match="device type"):
-        rank(model, NODE, 64, 64, "full")
+        rank(model, NODE, 64, 64, "layers")

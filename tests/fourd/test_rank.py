@@ -15,7 +15,7 @@ from nestopt.placement.model.transformer import Transformer
 
 
 def test_table_of_named_things() -> None:
-    table = rank_table("axonn-5b", "perlmutter-64", batch=256, simulate_rows=3)
+    table = rank_table("axonn-5b", "perlmutter-64", batch=256, mode="layers", simulate_rows=3)
     fitting = [row for row in table.rows if row.fits]
     assert fitting == table.rows[: len(fitting)]
     times = [row.iteration for row in fitting]
@@ -41,7 +41,7 @@ def test_published_mode_has_no_compute_model() -> None:
     assert table.to_json()["rows"][0]["iteration_seconds"] is None
 
 
-@pytest.mark.parametrize("mode", ["full", "corrected"])
+@pytest.mark.parametrize("mode", ["full", "layers", "corrected"])
 def test_description_fits_80_columns(mode: str) -> None:
     table = rank_table("axonn-80b", "perlmutter-1024", mode=mode, simulate_rows=2)
     stream = StringIO()
@@ -50,8 +50,9 @@ def test_description_fits_80_columns(mode: str) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "…" not in text
     assert "axonn-80b on perlmutter-1024: 1024 devices, batch 1024" in text
-    assert ("simul." in text) == (mode == "full")
-    assert ("+ OAG" in text) == (mode == "full")
+    assert ("simul." in text) == (mode == "layers")
+    assert ("+ OAG" in text) == (mode == "layers")
+    assert ("exposed" in text) == (mode != "corrected")
 
 
 def test_another_transformer_on_another_cluster() -> None:

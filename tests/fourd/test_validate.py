@@ -12,12 +12,14 @@ from facts import FOLDER
 from rich.console import Console
 
 from nestopt.core.errors import InputError, UsageError
+from nestopt.core.registry import named
 from nestopt.fourd.calibrate import FREE, fit, log_error
-from nestopt.fourd.predict import plan_of, predict
+from nestopt.fourd.predict import cluster_of, plan_of, predict, priced
 from nestopt.fourd.report import Report, describe
 from nestopt.fourd.runs import read_table, runs, workload_of
 from nestopt.fourd.validate import table_names, validate
-from nestopt.placement.pricing.devices import calibration
+from nestopt.placement.judge.check import price
+from nestopt.placement.pricing.parameters import current_set
 
 TABLES = (
     "korthikanti2022_fig1_memory_GiB",
@@ -146,27 +148,49 @@ def test_description_and_json(reports: dict[str, Report]) -> None:
 @pytest.mark.parametrize("device", sorted(FREE))
 def test_stored_figures_are_a_minimum_on_the_fitted_rows(device: str) -> None:
     """Changing any fitted figure by 10 % either way makes the fitted rows worse."""
-    figures = calibration(device)
-    least = log_error(figures, figures.fitted_on)
+    base = current_set()
+    figures = base.device(device)
+    least = log_error(base, figures.fitted_on)
     for name in FREE[device]:
         for factor in (0.9, 1.1):
             other = replace(figures, **{name: getattr(figures, name) * factor})
-            assert log_error(other, figures.fitted_on) > least * (1 - 1e-3), (name, factor)
+            changed = base.with_device(device, other)
+            assert log_error(changed, figures.fitted_on) > least * (1 - 1e-3), (name, factor)
 
 
 @pytest.mark.slow
 def test_refit_finds_the_stored_figures() -> None:
-    stored = calibration("a100")
-    again = fit("a100")
+    stored = current_set().device("a100")
+    again = fit("a100").device("a100")
     for name in FREE["a100"]:
         assert getattr(again, name) == pytest.approx(getattr(stored, name), rel=0.05)
 
 
+def test_a_prediction_is_the_checkers_price_of_the_runs_plan() -> None:
+    """What `solve` would print of the plan: same workload, cluster and parameters, all rows."""
+    for run in runs():
+        plan, evaluation = priced(run)
+        assert predict(run) == evaluation.iteration_time
+        if run.table != "llama3_405b_table4":
+            # in that plan the first and the last stage have a layer less, so chunks are not equal
+            judged = price(workload_of(run), cluster_of(run), plan)
+            assert judged.iteration_time == pytest.approx(evaluation.iteration_time, rel=1e-12)
+        named_types = named("cluster", f"dgx-{run.device}-{run.gpus}").types
+        assert named_types == (current_set().device_type(run.device),)
+
+
+def test_the_published_plans_of_llama_405b_fit_and_come_near() -> None:
+    for run in (run for run in runs() if run.table == "llama3_405b_table4"):
+        _, evaluation = priced(run)
+        assert evaluation.fits, run.name
+        assert evaluation.iteration_time == pytest.approx(run.seconds, rel=0.06), run.name
+
+
 def test_errors_name_what_is_missing() -> None:
     with pytest.raises(InputError, match="no measured run 'nothing'"):
-        log_error(calibration("a100"), ("nothing",))
+        log_error(current_set(), ("nothing",))
     with pytest.raises(UsageError, match="a100"):
-        calibration("a101")
+        current_set().device("a101")
 
 
 def test_every_layer_is_in_one_stage_of_a_plan() -> None:
@@ -184,11 +208,13 @@ def test_every_layer_is_in_one_stage_of_a_plan() -> None:
 def test_predictions_scale_with_the_device() -> None:
     """Half the efficiency and memory bandwidth on one device: twice the time, but for latency."""
     run = replace(runs()[0], gpus=1, data=1, batch=16)
-    figures = calibration("a100")
+    base = current_set()
+    figures = base.device("a100")
     slow = replace(
         figures, efficiency=figures.efficiency / 2, memory_fraction=figures.memory_fraction / 2
     )
-    assert predict(run, slow) == pytest.approx(2 * predict(run, figures), rel=1e-9)
+    halved = base.with_device("a100", slow)
+    assert predict(run, halved) == pytest.approx(2 * predict(run), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from nestopt.core.errors import InputError, UsageError
 from nestopt.instances.clustering import cluster_of, widest_path_partitions
-from nestopt.instances.clusters import DEVICES
 from nestopt.instances.jobs import random_workload
 from nestopt.instances.network import strongly_connected
 from nestopt.instances.topologies import network_by_name
@@ -21,8 +20,9 @@ from nestopt.instances.tree_networks import network_of_cluster
 from nestopt.instances.trees import cluster_by_name
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.workload import Workload
+from nestopt.placement.pricing.parameters import parameter_set
 
-H100 = DEVICES["h100"]
+H100 = parameter_set("nestopt-2").device_type("h100")
 
 
 @pytest.mark.parametrize(

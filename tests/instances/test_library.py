@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -168,6 +170,43 @@ def _feasible() -> object:
     from nestopt.core.result import Limit, Reason, Termination
 
     return Termination(Reason.FEASIBLE, Limit.TIME)
+
+
+def test_update_takes_no_bound_that_nothing_proves(empty: Archive, solved: Result) -> None:
+    weak = copy.deepcopy(solved)
+    weak.bound, weak.termination = solved.bound / 2, _feasible()
+    forged = copy.deepcopy(weak)
+    forged.bound = solved.objective
+    # a claim by a method that this installation does not have cannot be confirmed
+    forged.method = "oracle"
+    assert [line for line in update(forged, empty) if "bound" in line] == []
+    assert empty.records[TOY].bound is None
+    # a claim that another run confirms is taken
+    assert any("bound" in line for line in update(solved, empty))
+    nobody = copy.deepcopy(solved)
+    nobody.witness = None
+    with pytest.raises(CheckError, match="not proved"):
+        update(nobody, empty)
+
+
+def _change_one(path: str, name: str) -> None:
+    with Archive.changing(path) as archive:
+        seen = len(archive.records)
+        time.sleep(0.05)
+        archive.records[name] = Record(name * 64, _score(10**9 + seen), None)
+        archive.save()
+
+
+def test_updates_at_once_keep_every_record(tmp_path: Path) -> None:
+    path = str(tmp_path / "bks.json")
+    threads = [
+        threading.Thread(target=_change_one, args=(path, name)) for name in ("a", "b", "c", "d")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(Archive.open(path).records) == {"a", "b", "c", "d"}
 
 
 def test_archive_survives_its_file(empty: Archive, solved: Result) -> None:

@@ -34,7 +34,7 @@ def solved(instance: CollectiveInstance, method: str = "greedy") -> tuple[Result
         schedule = baseline_schedule(instance, method)
         check_schedule(instance, schedule)
         return None, schedule
-    result = solve(instance, SolveOptions(set={"tries": "1"} if method == "x" else {}))
+    result = solve(instance, SolveOptions())
     assert result.solution_json is not None
     schedule = in_columns(instance, load_solution(result.solution_json))
     check_schedule(instance, schedule)

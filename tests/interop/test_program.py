@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from interop_cases import problem, solved, without_send
 
-from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.schedule import COPY, REDUCE, SHARE, Schedule
 from nestopt.core.errors import CheckError
 from nestopt.interop.program import program_of
 from nestopt.interop.run.data import compare, inputs, sizes_of
@@ -63,12 +64,12 @@ def _play(program: Program, cells: list[dict[int, Any]], order: list[int]) -> No
         for index in list(todo):
             t = program.transfers[index]
             if index not in sent and (t.needs < 0 or t.needs in arrived):
-                sent[index] = cells[t.src][t.chunk].copy()
+                sent[index] = cells[t.src][t.cell].copy()
             waits = {t.after, *t.readers} - {-1}
             read = all(i in sent for i in t.readers)
             if index in sent and read and (t.after < 0 or t.after in arrived):
                 assert not waits & (set(todo) - set(sent))
-                cell = cells[t.dst][t.chunk]
+                cell = cells[t.dst][t.into]
                 cell[...] = cell + sent[index] if t.adds else sent[index]
                 arrived.add(index)
                 todo.remove(index)
@@ -111,12 +112,12 @@ def test_rounds_hold_nothing_that_waits_for_the_same_round(
         level |= {t.index: number for t in transfers}
     assert len(level) == len(program.transfers)
     for t in program.transfers:
-        assert t.needs < 0 or level[t.needs] < level[t.index]
+        assert t.needs < 0 or level[t.needs] < level[t.index] + t.local
         assert all(level[i] <= level[t.index] for i in (t.after, *t.readers) if i >= 0)
     last: dict[int, Transfer] = {}
     for t in program.by_start():
         link = program.links[t.index]
-        if link in last:
+        if link in last and link >= 0:
             assert level[last[link].index] <= level[t.index]
         last[link] = t
 
@@ -126,7 +127,7 @@ def test_a_way_through_switches_is_one_transfer() -> None:
     _, schedule = solved(instance)
     program = program_of(instance, schedule)
     assert len(program.transfers) == 4 * 3
-    assert {(t.src, t.dst, t.chunk) for t in program.transfers} == {
+    assert {(t.src, t.dst, t.cell) for t in program.transfers} == {
         (a, b, a) for a in range(4) for b in range(4) if a != b
     }
     # a multicast: one send into the switch, three out of it
@@ -146,8 +147,6 @@ def test_what_a_switch_adds_comes_back_without_its_own_part_travelling() -> None
         rows.append((chunk, link, (chunk if into else 4 + chunk) * step, REDUCE if into else COPY))
     chunk, link, start, phase = zip(*rows)
     schedule = Schedule.of(chunk, link, start, 8 * step, phase)
-    from nestopt.collective.judge.check import check_schedule
-
     check_schedule(instance, schedule)
     program = program_of(instance, schedule)
     # each rank receives the three others' parts of each chunk, and keeps its own
@@ -173,8 +172,6 @@ def test_a_cell_that_changed_in_between_gets_its_old_value_back_as_a_transfer() 
         rows += [(c, 1, (4 + c) * step, COPY), (c, 3, (4 + c) * step, COPY)]
     chunk, link, start, phase = zip(*rows)
     schedule = Schedule.of(chunk, link, start, 6 * step, phase)
-    from nestopt.collective.judge.check import check_schedule
-
     check_schedule(instance, schedule)
     program = program_of(instance, schedule)
     assert any(t.src == t.dst for t in program.transfers)
@@ -211,3 +208,55 @@ def test_sizes_keep_the_ratios_of_the_parts() -> None:
     assert sizes.elements == (10_000, 2_500) and sizes.nbytes == 160_000
     assert sizes_of(instance.collective, 1, "int64").elements == (1, 1)
     assert sizes_of(instance.collective, None, "int64").elements == (500, 125)
+
+
+def _shared(kind: str, latency: str = "blocking") -> tuple[Any, Any]:
+    """An All-Reduce whose partial sums are copied: one-shot behind a switch, or doubling."""
+    instance = problem("all-reduce:npus=0-3", "switch:4" if kind == "one-shot" else "hypercube:2")
+    topology = instance.topology
+    step = int(instance.occupancy_ps(instance.collective.chunk_size)[0])
+    link = {(a, b): e for e, (a, b) in enumerate(zip(topology.src.tolist(), topology.dst.tolist()))}
+    rows = []
+    for chunk in range(4):
+        for u in range(4):
+            if kind == "one-shot":
+                for turn in range(1, 4):
+                    v, at = (u + turn) % 4, 2 * (3 * chunk + turn)
+                    rows += [(at, chunk, link[u, 4], (u,)), (at + 1, chunk, link[4, v], (u,))]
+            else:
+                rows += [(2 * chunk, chunk, link[u, u ^ 1], (u,))]
+                rows += [(2 * chunk + 1, chunk, link[u, u ^ 2], tuple(sorted((u, u ^ 1))))]
+    rows.sort()
+    sets = sorted({row[3] for row in rows})
+    schedule = Schedule.of(
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        [row[0] * step for row in rows],
+        (rows[-1][0] + 1) * step,
+        np.full(len(rows), SHARE, dtype=np.uint8),
+        [sets.index(row[3]) for row in rows],
+        [np.array(each, dtype=np.int32) for each in sets],
+    )
+    check_schedule(instance, schedule)
+    return instance, schedule
+
+
+@pytest.mark.parametrize("kind", ["one-shot", "doubling"])
+def test_copied_partial_sums_are_kept_apart_and_added_once(kind: str) -> None:
+    instance, schedule = _shared(kind)
+    program = program_of(instance, schedule)
+    assert any(t.local for t in program.transfers)
+    sizes = sizes_of(instance.collective, 64, "int64")
+    for order in (range(len(program.transfers)), range(len(program.transfers))[::-1]):
+        cells = [inputs(instance.collective, program, r, sizes, "int64") for r in range(4)]
+        right = _expected(instance.collective, cells, program)
+        _play(program, cells, list(order))
+        assert all(compare(r, cells[r], right[r], {})[0] is None for r in range(4))
+
+
+@pytest.mark.parametrize("kind", ["one-shot", "doubling"])
+def test_copied_partial_sums_in_msccl_xml(kind: str) -> None:
+    from nestopt.interop.msccl_xml import msccl_xml
+
+    instance, schedule = _shared(kind)
+    assert 'type="re"' in msccl_xml(instance, schedule)  # verified when written

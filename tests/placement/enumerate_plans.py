@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.plan import Hides, Plan, Stage, StageConfig
 from nestopt.placement.model.words import All
 
 if TYPE_CHECKING:
@@ -179,8 +179,14 @@ def _configs(
             continue
         splits = [s for s in space.sequence if (y > 1 and x == 1) or not s] or [False]
         hides = [o for o in space.overlap if x * y * z > 1 or not o] or [False]
-        for sp, zero, recompute, overlap in product(splits, space.zero, space.recompute, hides):
-            found.append(StageConfig((x, y, z), c, e, sp, zero, recompute, overlap))
+        for sp, zero, recompute, overlap, flags in product(
+            splits, space.zero, space.recompute, hides, space.hides
+        ):
+            if overlap or x > 1 or z > 1 or y == 1:
+                flags &= ~Hides.TENSOR
+            if zero < 2:
+                flags &= ~Hides.GATHERS
+            found.append(StageConfig((x, y, z), c, e, sp, zero, recompute, overlap, flags))
     return found
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Operator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
 
@@ -70,8 +72,16 @@ def _draw(rng: np.random.Generator) -> MaxLoadProblem:
     )
 
 
-def least_load(problem: MaxLoadProblem) -> float:
-    """The optimum by enumeration of every operator's place in a row of devices; inf if none."""
+def least_load(
+    problem: MaxLoadProblem, keeps: Callable[[dict[int, int]], bool] = lambda where: True
+) -> float:
+    """The optimum by enumeration of every operator's place in a row of devices; inf if none.
+
+    Parameters
+    ----------
+    keeps : callable
+        Which places, by operator, count.
+    """
     by_id = {o.id: o for o in problem.operators}
     groups: dict[object, list[int]] = {}
     for o in problem.operators:
@@ -91,7 +101,7 @@ def least_load(problem: MaxLoadProblem) -> float:
     best = math.inf
     for places in product(range(devices), repeat=len(groups)):
         where = {i: p for p, group in zip(places, groups.values()) for i in group}
-        if any(where[u] > where[v] for u, v in ordered):
+        if any(where[u] > where[v] for u, v in ordered) or not keeps(where):
             continue
         for cpus in combinations(range(devices), problem.cpus):
             best = min(best, _largest(problem, where, set(cpus), devices))

@@ -366,7 +366,8 @@ def result_of(
         "objective": value,
         "bound": value,
         "seconds": 1.5,
-        "solution": plan.to_json(),
+        "solution_json": plan.to_json(),
+        "witness": {"bound": "exhausted structured space"},
     }
     return Result(**(fields | changes))  # type: ignore[arg-type]
 

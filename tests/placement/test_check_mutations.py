@@ -12,6 +12,7 @@ from plan_cases import random_case, result_of, roomy, tiny_plan
 from nestopt.core.errors import CheckError
 from nestopt.core.io import sha256_of
 from nestopt.core.result import Limit, Reason, Result, Termination
+from nestopt.core.verdict import NotProvedError
 from nestopt.placement.judge.check import (
     check_plan,
     check_result,
@@ -290,7 +291,7 @@ def test_a_valid_result_passes():
         ({"bound": np.nan}, "bound nan"),
         ({"bound": 125.0}, "optimal but its bound 125.0 is 0.239 % below"),
         ({"objective": None}, "no objective"),
-        ({"solution": None}, "no solution"),
+        ({"solution_json": None}, "no solution"),
         ({"objective": np.inf}, "inf s is claimed"),
         ({"kind": "bottleneck"}, "bottleneck is 24.2 s"),
         ({"termination": Termination(Reason.INFEASIBLE)}, "infeasible but has a solution"),
@@ -327,9 +328,14 @@ def test_solution_of_another_form():
 
 def test_no_solution():
     case = tiny_plan()
-    empty = {"objective": None, "solution": None}
+    empty = {"objective": None, "solution_json": None}
     infeasible = empty | {"termination": Termination(Reason.INFEASIBLE), "bound": np.inf}
-    assert check_result(result_of(*case, **infeasible, infeasible_because=("memory",)))
+    because = {"infeasible_because": ("memory: too little",)}
+    assert check_result(result_of(*case, **infeasible, **because)).claimed
+    with pytest.raises(NotProvedError, match="I say so"):
+        check_result(result_of(*case, **infeasible, infeasible_because=("I say so",)))
+    with pytest.raises(NotProvedError, match="names no search"):
+        check_result(result_of(*case, **infeasible, **because, witness=None))
     with pytest.raises(CheckError, match="without saying"):
         check_result(result_of(*case, **infeasible))
     with pytest.raises(CheckError, match=r"its bound is 3\.0"):
@@ -338,7 +344,64 @@ def test_no_solution():
         )
     limited = Termination(Reason.NO_SOLUTION, Limit.TIME)
     lines = check_result(result_of(*case, **empty, termination=limited, bound=3.0))
-    assert "no solution to check (no-solution)" in lines
+    assert "the method found no plan (limit: time)" in lines.claimed
+    with pytest.raises(CheckError, match="as if infeasible"):
+        check_result(result_of(*case, **empty, termination=limited, bound=np.inf))
+
+
+FORGED_CLAIMS = {
+    "rel_gap inf": ({"bound": 1e-9, "settings": {"rel_gap": "inf"}}, r"rel_gap: 'inf'"),
+    "rel_gap 1": ({"bound": 1e-9, "settings": {"rel_gap": 1.0}}, "rel_gap: 1.0"),
+    "rel_gap null": ({"settings": {"rel_gap": None}}, "rel_gap: None"),
+    "bound 0": ({"bound": 0.0}, "optimal but its bound"),
+    "bound -inf": ({"bound": -np.inf}, "optimal but its bound"),
+    "witness deleted": ({"witness": None}, "not proved"),
+    "witness of unknown kind": ({"witness": {"kind": "faith", "bound": "x"}}, "not proved"),
+    "witness without a source": ({"witness": {"relaxes": "nothing"}}, "not proved"),
+    "general bound above": (
+        {"witness": {"bound": "x", "general_bound": 126.0}}, "general_bound: 126.0 s for all"),
+    "general bound as text": ({"witness": {"bound": "x", "general_bound": "1"}}, "general_bound"),
+    "general bound in the stats": ({"stats": {"general_bound": 126.0}}, "general_bound: 126.0 s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGED_CLAIMS)
+def test_a_forged_claim_is_refused(name):
+    assert check_result(result_of(*tiny_plan())).claimed
+    changes, message = FORGED_CLAIMS[name]
+    with pytest.raises(CheckError, match=message):
+        check_result(result_of(*tiny_plan(), **changes))
+
+
+def test_the_arithmetic_bound_is_verified_and_no_other():
+    from nestopt.placement.bounds.general import compute_bound
+    from nestopt.placement.judge.check.proofs import arithmetic_bound
+
+    judged = 0
+    for seed in range(30):
+        workload, cluster, plan = random_case(np.random.default_rng(seed))
+        if any(stage.config.hides for stage in plan.stages):
+            continue
+        judged += 1
+        for kind in ("iteration-time", "bottleneck"):
+            bound = compute_bound(workload, cluster, kind)["value"]
+            assert arithmetic_bound(workload, cluster, kind) == pytest.approx(bound, rel=1e-12)
+        feasible = Termination(Reason.FEASIBLE, Limit.TIME)
+        least = arithmetic_bound(workload, cluster, "iteration-time")
+        case = (workload, roomy(cluster), plan)
+        proved = check_result(result_of(*case, termination=feasible, bound=least, witness=None))
+        assert any("all arithmetic" in line for line in proved) == (least > 0)
+        assert not proved.claimed
+        with pytest.raises(NotProvedError):
+            more = least * 1.001 + 1e-9
+            check_result(result_of(*case, termination=feasible, bound=more, witness=None))
+    assert judged >= 2
+
+
+def test_more_chunks_than_operators():
+    workload, cluster, plan = tiny_plan()
+    absurd = replace(plan, schedule="interleaved", chunks=10**9)
+    rejects("chunks need at least one each", workload, cluster, absurd)
 
 
 # --- the structured space -----------------------------------------------------------------------

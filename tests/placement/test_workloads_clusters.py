@@ -13,13 +13,14 @@ from plan_cases import random_cluster, random_workload
 
 from nestopt.core.errors import InputError, UsageError
 from nestopt.core.registry import named
-from nestopt.instances.clusters import DEVICES, FAMILIES
+from nestopt.instances.clusters import FAMILIES
 from nestopt.instances.workloads import MODELS
 from nestopt.placement.judge.check import price
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
+from nestopt.placement.pricing.parameters import current_set
 
 FACTS = Path(__file__).parents[2] / ".." / "shared" / "facts"
 
@@ -195,7 +196,7 @@ def test_figures_of_named_clusters(name, ports, device, memory):
     cluster = named("cluster", name)
     assert [level.port for level in cluster.levels] == ports
     assert [t.name for t in cluster.types] == [device]
-    assert cluster.types[0].memory == memory == DEVICES[device].memory
+    assert cluster.types[0].memory == memory == current_set().device_type(device).memory
     assert math.isinf(cluster.levels[-1].uplink)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nestopt.fourd.rank import rank_table
+from nestopt.placement.pricing.parameters import using_set
 from nestopt.study.ranking import MODES, judge
 
 NAMES = {"workload": "axonn-5b", "cluster": "perlmutter-64"}
@@ -23,6 +24,13 @@ def test_the_judge_is_the_full_model(mode: str) -> None:
     assert full[found["stats"]["best_grid"]] == found["bound"]
     assert found["objective"] >= found["stats"]["best_of_10"] >= found["bound"]
     assert found["stats"]["fit"] == len(full)
+
+
+def test_the_first_parameter_set_keeps_the_judge_of_its_records() -> None:
+    with using_set("nestopt-1"):
+        found = judge(NAMES, {"mode": "full"})
+        rows = rank_table("axonn-5b", "perlmutter-64", mode="layers").rows
+    assert found["bound"] == min(row.iteration for row in rows if row.fits)
     assert found["stats"]["simulated_best"] == pytest.approx(found["bound"], rel=0.05)
 
 

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.topology import Topology
 
-__all__ = ["MOST_MESSAGES", "next_links", "play"]
+__all__ = ["MOST_MESSAGES", "NO_LIMIT", "next_links", "play"]
 
 MOST_MESSAGES = 20_000_000
 _MOST_SENDS = 60_000_000
 _FAR = 2**62
+NO_LIMIT = 2**62
 
 
 @njit(cache=True, nogil=True)
@@ -91,11 +92,12 @@ def _play(
     size_of: Any,
     twin: Any,
     unicast: bool,
+    limit: Any,
     out_chunk: Any,
     out_link: Any,
     out_start: Any,
 ) -> tuple[Any, Any]:
-    """Play all messages; the number of sends and the last arrival.
+    """Play all messages; the number of sends and the last arrival, or any time beyond `limit`.
 
     `present` is int8[chunks, nodes]: 1 where a chunk is at first; 2 stands for under way. A message
     in a list at (chunk, node) goes on when the chunk is there.
@@ -181,6 +183,8 @@ def _play(
         now, m = key[0], item[0]
         size = heap_pop(key, tie, item, size)
         makespan = max(makespan, now)
+        if makespan > limit:
+            break
         c, v = chunk[m], place[m]
         head, tail = m, m
         if (multicast[v] and not unicast) or v == goal[m]:
@@ -212,6 +216,7 @@ def play(
     messages: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
     *,
     unicast: bool = False,
+    limit: int = NO_LIMIT,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], int]:
     """Play messages in their order.
 
@@ -224,11 +229,15 @@ def play(
     source : int32[chunks]
         Where each chunk is at first.
     messages : (chunk, origin, goal), int64[M]
+    unicast : bool
+        Whether every message travels by itself.
+    limit : int
+        Picoseconds; where the messages take longer the play is broken off.
 
     Returns
     -------
     (chunk, link, start_ps, makespan_ps)
-        The sends.
+        The sends; the makespan is above `limit` where they are not all.
     """
     chunk, origin, goal = messages
     if len(chunk) > MOST_MESSAGES:
@@ -258,6 +267,7 @@ def play(
         sizes,
         _twins(topology, times),
         unicast,
+        limit,
         *out,
     )
     return out[0][:sends], out[1][:sends], out[2][:sends], int(makespan)

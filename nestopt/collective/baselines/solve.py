@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.collective.baselines.messages import ALGORITHMS, Group
+from nestopt.collective.baselines.messages import ALGORITHMS, Group, Journeys
 from nestopt.collective.baselines.orders import dimensions, ring_order
-from nestopt.collective.baselines.play import play
+from nestopt.collective.baselines.play import NO_LIMIT, play
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.core.errors import UsageError
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from nestopt.core.result import Result
 
 __all__ = [
+    "MOST_MESSAGES",
     "baseline_schedule",
+    "count_messages",
+    "shortest_variant",
     "solve_dbt",
     "solve_direct",
     "solve_hierarchical",
@@ -41,7 +44,7 @@ __all__ = [
     "solve_shortest_path",
 ]
 
-_MOST_MESSAGES = 5_000_000
+MOST_MESSAGES = 5_000_000
 _UNICAST = ("all-to-all", "scatter", "gather")
 
 
@@ -78,24 +81,52 @@ def baseline_schedule(
     parts = [part for part in instance.collective.parts if len(part.npus) > 1]
     if unicast and any(part.reduction for part in parts):
         raise UsageError("unicast=yes prices copies; the collective has reductions")
-    count = sum(
-        part.num_chunks * (1 if part.pattern in _UNICAST else len(part.npus)) for part in parts
+    count = count_messages(instance)
+    if count > MOST_MESSAGES:
+        raise UsageError(f"{count} messages; a baseline plays at most {MOST_MESSAGES}")
+    schedule = shortest_variant(instance, name, unicast=unicast, order=order, dims=dims)
+    assert schedule is not None
+    return schedule
+
+
+def count_messages(instance: CollectiveInstance) -> int:
+    """About how many messages any algorithm issues."""
+    return sum(
+        part.num_chunks * (1 if part.pattern in _UNICAST else len(part.npus))
+        for part in instance.collective.parts
+        if len(part.npus) > 1
     )
-    if count > _MOST_MESSAGES:
-        raise UsageError(f"{count} messages; a baseline plays at most {_MOST_MESSAGES}")
+
+
+def shortest_variant(
+    instance: CollectiveInstance,
+    name: str,
+    *,
+    unicast: bool = False,
+    order: str = "short",
+    dims: list[int] | None = None,
+    limit: int = NO_LIMIT,
+) -> Schedule | None:
+    """The best variant of an algorithm; None if all take longer than `limit` (picoseconds).
+
+    See `baseline_schedule`, which checks the settings too.
+    """
     best: Schedule | None = None
     for variant in ALGORITHMS[name]:
-        made = []
+        made: list[Schedule] = []
+        most = limit if best is None else min(limit, best.makespan_ps - 1)
         for backward in (True, False):
             topology = instance.topology.reversed() if backward else instance.topology
             lay = partial(_group, topology, instance, order=order, dims=dims)
-            played = _one_way(instance, topology, name, variant, lay, backward, unicast)
+            played = _one_way(instance, topology, name, variant, lay, backward, unicast, most)
             if played is not None:
                 made.append(played)
-        schedule = _joined(instance, made)
-        if best is None or schedule.makespan_ps < best.makespan_ps:
-            best = schedule
-    assert best is not None
+            if played is not None and played.makespan_ps > most:
+                break
+        else:
+            schedule = _joined(instance, made)
+            if schedule.makespan_ps <= most:
+                best = schedule
     return best
 
 
@@ -103,12 +134,16 @@ def _one_way(
     instance: CollectiveInstance,
     topology: Topology,
     name: str,
-    variant: Callable[..., Any],
+    variant: Callable[[Group, Journeys], NDArray[np.int64]],
     lay: Callable[[Part], Group],
     backward: bool,
     unicast: bool,
+    limit: int,
 ) -> Schedule | None:
-    """All spreads and journeys (backward: all reductions, from their ends), played together."""
+    """All spreads and journeys (backward: all reductions, from their ends), played together.
+
+    Where they take longer than `limit` only the makespan means anything.
+    """
     collective = instance.collective
     rows: list[NDArray[np.int64]] = []
     source = np.zeros(collective.num_chunks, dtype=np.int32)
@@ -118,14 +153,12 @@ def _one_way(
             part.reduction if backward else part.pattern not in ("reduce", "reduce-scatter")
         )
         if takes_part and len(part.npus) > 1:
-            group = lay(part)
-            for local, (origin, goal) in enumerate(_ends(part, name)):
-                source[first + local] = part.npus[origin]
-                steps = np.array(variant(group, local, origin, goal), dtype=np.int64)
-                steps = steps.reshape(-1, 4)
-                steps[:, 1] += first
-                steps[:, 2:] = part.npus[steps[:, 2:]]
-                rows.append(steps)
+            origin, goal = _ends(part, name)
+            table = variant(lay(part), Journeys(origin, goal))
+            source[first : first + part.num_chunks] = part.npus[origin]
+            table[:, 1] += first
+            table[:, 2:] = part.npus[table[:, 2:]]
+            rows.append(table)
         first += part.num_chunks
     if not rows:
         return None
@@ -134,14 +167,17 @@ def _one_way(
     sizes, classes = np.unique(collective.chunk_sizes, return_inverse=True)
     occupancy = np.stack([instance.occupancy_ps(int(size)) for size in sizes])
     transfer = np.stack([instance.transfer_ps(int(size)) for size in sizes])
-    chunk, link, start, _ = play(
+    chunk, link, start, ended = play(
         topology,
         classes.reshape(-1),
         (occupancy, transfer),
         source,
         (table[:, 1], table[:, 2], table[:, 3]),
         unicast=unicast,
+        limit=limit,
     )
+    if ended > limit:
+        return Schedule.of([], [], [], ended)
     if not unicast:
         keep = _useful(instance, topology, table, chunk, link)
         chunk, link, start = chunk[keep], link[keep], start[keep]
@@ -151,22 +187,21 @@ def _one_way(
     return Schedule.of(chunk, link, last - end if backward else start, last, phase)
 
 
-def _ends(part: Part, name: str) -> list[tuple[int, int | None]]:
+def _ends(part: Part, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
     """Start and goal (None: all) of each chunk, as ranks."""
-    rank = {int(v): i for i, v in enumerate(part.npus)}
     if part.pattern in _UNICAST:
-        pairs = zip(part.sources().tolist(), part.destinations().tolist())
-        return [(rank[a], rank[b]) for a, b in pairs]
+        starts = np.searchsorted(part.npus, part.sources())
+        return starts.astype(np.int64), np.searchsorted(part.npus, part.destinations())
+    chunks = np.arange(part.num_chunks)
     if part.root is not None:
-        return [(rank[part.root], None)] * part.num_chunks
+        return np.full(len(chunks), np.searchsorted(part.npus, part.root)), None
     if part.pattern == "all-reduce" and name == "dbt":
         from nestopt.collective.baselines.orders import binary_tree
 
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
-        return [(roots[chunk % 2], None) for chunk in range(part.num_chunks)]
-    n = len(part.npus)
-    return [(chunk // part.chunks_per_npu % n, None) for chunk in range(part.num_chunks)]
+        return np.array(roots)[chunks % 2], None
+    return chunks // part.chunks_per_npu % len(part.npus), None
 
 
 def _group(
@@ -254,7 +289,7 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import Synthesis, schedule_result
-    from nestopt.collective.judge.check import check_schedule
+    from nestopt.collective.judge.check import check_schedule, check_unicast
     from nestopt.collective.model.connectivity import find_separation
 
     begin = time.perf_counter()
@@ -270,12 +305,12 @@ def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Re
             raise UsageError(f"--set dims={options.set['dims']}: expected sizes, such as 4x4")
         dims = [int(field) for field in fields]
     schedule = baseline_schedule(instance, name, unicast=unicast, order=order, dims=dims)
-    check_schedule(instance, schedule, allow_redundant=unicast)
+    (check_unicast if unicast else check_schedule)(instance, schedule)
     bound = best_bound(instance, effort=5.0, time_limit=options.time_limit)
     synthesis = Synthesis(schedule, {"algorithm": name, "unicast": unicast})
     result = schedule_result(instance, options, name, begin, synthesis, bound=bound)
-    if unicast and result.solution_json is not None:
-        result.solution_json["unicast"] = True
+    if unicast:
+        result.settings["unicast"] = "yes"
     return result
 
 

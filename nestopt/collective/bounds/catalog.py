@@ -15,6 +15,8 @@ from nestopt.collective.bounds._model import Network, reverse_instance
 from nestopt.collective.bounds.cuts import best_cut, ingress_bound
 from nestopt.collective.bounds.deliveries import delivery_bound
 from nestopt.collective.bounds.distances import distance_bound
+from nestopt.collective.bounds.merging import merging_bound
+from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import flow_bound, work_bound
 
 if TYPE_CHECKING:
@@ -25,13 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["BOUNDS", "all_bounds", "best_bound"]
 
-BOUNDS = ("distance", "ingress", "egress", "cut", "delivery", "work", "flow")
+BOUNDS = (
+    "distance",
+    "ingress",
+    "egress",
+    "cut",
+    "delivery",
+    "merging",
+    "work",
+    "partition",
+    "flow",
+)
+# what holds only where partial sums move; all else holds where they are copied, too
+_ONLY_MOVED = "sums moved"
+_ALL = "sums copied or moved"
 _EXPLAIN = {
     "distance": "shortest path, latency included, between two NPUs that must exchange a chunk",
     "ingress": "chunks that must enter one NPU over its links",
     "egress": "chunks that must leave one NPU over its links",
     "cut": "chunks that must cross the bottleneck cut",
     "delivery": "chunks that must cross a cut in time to reach one NPU",
+    "merging": "sums that come to one NPU before any message can hold two contributions",
+    "partition": "chunks that must pass between the blocks of a partition",
     "work": "chunks times their shortest distance over the total capacity",
     "flow": "multicommodity-flow prices on links",
 }
@@ -53,8 +70,9 @@ def all_bounds(
     list of dict
         ``name``, ``value`` (picoseconds; ``inf`` if the instance is infeasible), ``fluid`` (the
         value without latency and with chunks divided at will, picoseconds as a fraction in text,
-        or None), ``witness`` (see `verify_witness`), ``about``, ``seconds``, and ``note`` where
-        something was left out.
+        or None), ``witness`` (see `verify_witness`), ``about``, ``seconds``, ``space`` (for which
+        schedules of an All-Reduce it holds: ``sums copied or moved`` or ``sums moved``), and
+        ``note`` where something was left out.
     """
     limit = math.inf if options is None else options.time_limit
     return _bounds(instance, BOUNDS, Budget(60.0 if math.isinf(limit) else limit, limit))
@@ -82,7 +100,7 @@ def best_bound(
         Names of `BOUNDS`; the others are left out.
     """
     effort = min(effort, time_limit)
-    names = ["distance", "ingress", "egress", "work"]
+    names = ["distance", "ingress", "egress", "merging", "work", "partition"]
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:
@@ -129,6 +147,7 @@ def _bounds(
                     "witness": _witness(instance, row),
                     "about": _EXPLAIN[name],
                     "seconds": time.perf_counter() - start,
+                    "space": _ONLY_MOVED if "root" in row else _ALL,
                 }
             )
             if row.get("exact") is False:
@@ -147,6 +166,7 @@ def _trivial(why: str) -> dict[str, Any]:
         "witness": witness,
         "about": why,
         "seconds": 0.0,
+        "space": _ALL,
     }
 
 
@@ -174,6 +194,8 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
     "delivery": lambda forward, backward, budget: _either(
         delivery_bound, forward, backward, budget
     ),
+    "merging": lambda forward, _, budget: merging_bound(forward, budget),
+    "partition": lambda forward, _, budget: partition_bound(forward, budget),
     "work": lambda forward, _, budget: work_bound(forward),
     "flow": lambda forward, _, budget: flow_bound(forward, budget),
 }
@@ -195,6 +217,26 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
             f"moving all chunks costs at least {row['cost']}; the links sell at most "
             f"{row['sold']} a ps: {row['cost']} / {row['sold']} ps, whole chunks and latency "
             f"counted {row['value']} ps"
+        )
+        return witness
+    if kind == "merging":
+        witness |= {key: int(row[key]) for key in ("part", "target", "merged", "sums")}
+        witness["arithmetic"] = (
+            f"{row['sums']} sums end at node {row['target']}; what comes before {row['merged']} ps "
+            f"brings one contribution at a time; all can be there at {row['value']} ps and no "
+            "earlier"
+        )
+        return witness
+    if kind == "partition":
+        labels = row["labels"]
+        count = int(labels.max()) + 1
+        witness["blocks"] = [np.flatnonzero(labels == b).tolist() for b in range(count)]
+        witness |= {"prices": row["prices"].tolist()}
+        witness |= {"cost": int(row["cost"]), "sold": int(row["sold"])}
+        witness["arithmetic"] = (
+            f"between {count} blocks all chunks cost at least {row['cost']}; the links between "
+            f"them sell at most {row['sold']} a ps: {row['value']} ps, whole chunks and latency "
+            "counted"
         )
         return witness
     backward = bool(row.get("backward", False))

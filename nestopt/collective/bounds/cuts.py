@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nestopt.collective.model.collective import Part
     from nestopt.collective.model.topology import Topology
 
-__all__ = ["best_cut", "candidates", "cut_bound", "ingress_bound"]
+__all__ = ["best_cut", "candidates", "cut_bound", "fiedler_order", "ingress_bound"]
 
 _PS = 10**12
 
@@ -239,8 +239,15 @@ def _fiedler_order(topology: Topology, capacity: NDArray[np.int64]) -> NDArray[n
     """Nodes by the second eigenvector of the Laplacian; None where that is not affordable."""
     if not 3 <= topology.num_nodes <= 1500:
         return None
-    weight = np.zeros((topology.num_nodes, topology.num_nodes))
-    np.add.at(weight, (topology.src, topology.dst), capacity / capacity.max())
+    return fiedler_order(topology.num_nodes, topology.src, topology.dst, capacity)
+
+
+def fiedler_order(
+    nodes: int, src: NDArray[Any], dst: NDArray[Any], capacity: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Nodes by the second eigenvector of the Laplacian of a network with at least one link."""
+    weight = np.zeros((nodes, nodes))
+    np.add.at(weight, (src, dst), capacity / capacity.max())
     weight = weight + weight.T
     _, vectors = np.linalg.eigh(np.diag(weight.sum(axis=1)) - weight)
     return np.argsort(vectors[:, 1], kind="stable")

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.match import Sends
+from nestopt.collective.greedy.network import link_times
 from nestopt.collective.greedy.parallel import Best, best_of
+from nestopt.collective.greedy.portfolio import Entry, Found
+from nestopt.collective.greedy.reroute import rerouted, routes_few
+from nestopt.collective.model.schedule import Schedule
 from nestopt.core.errors import SolverError
 
 if TYPE_CHECKING:
@@ -19,10 +24,11 @@ if TYPE_CHECKING:
 
     from nestopt.collective.greedy.match import Effort
     from nestopt.collective.greedy.network import Times
+    from nestopt.collective.greedy.portfolio import Job
     from nestopt.collective.model.collective import Part
     from nestopt.collective.model.topology import Topology
 
-__all__ = ["route_all"]
+__all__ = ["ROUTES", "route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
 GROWTH = 1.5
@@ -242,3 +248,20 @@ def _schedule(
     return int(makespan), Sends(
         journeys.chunk.astype(np.int32), journeys.link.astype(np.int32), start
     )
+
+
+def _routed(job: Job) -> Found:
+    times = link_times(job.topology, job.parts, job.instance.latency)
+    found = route_all(job.topology, job.parts, times, job.effort)
+    sends = found.value
+    schedule = Schedule.of(sends.chunk, sends.link, sends.start_ps, found.makespan)
+    return Found(schedule, {"kernel": "route", "tries": found.tries})
+
+
+ROUTES = (
+    *KNOWN_EARLY,
+    Entry("route", _routed, lambda job: True, "routes by load, then an order of the sends"),
+    Entry("reroute", rerouted, routes_few, "small: paths and order are searched together"),
+    *KNOWN_LATE,
+)
+"""What makes All-to-Alls, Scatters and Gathers, in the order in which it is played."""

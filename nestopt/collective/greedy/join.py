@@ -13,9 +13,35 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.instance import CollectiveInstance
 
-__all__ = ["MOST_SENDS", "retime", "settle"]
+__all__ = ["MOST_SENDS", "at_times", "behind", "durations", "find_dependencies", "retime", "settle"]
 
 MOST_SENDS = 6_000_000
+
+
+def at_times(schedules: list[Schedule], offsets: list[int], makespan_ps: int) -> Schedule:
+    """Schedules of the same instance on one time axis, each from its offset (picoseconds) on."""
+    columns = [
+        np.concatenate([getattr(each, name) for each in schedules])
+        for name in ("chunk", "link", "phase")
+    ]
+    starts = [each.start_ps + offset for each, offset in zip(schedules, offsets)]
+    sets = [ranks for each in schedules for ranks in each.sets]
+    content = None
+    if sets:
+        first, contents = 0, []
+        for each in schedules:
+            own = np.full(each.num_sends, -1) if each.content is None else each.content
+            contents.append(np.where(own < 0, -1, own + first))
+            first += len(each.sets)
+        content = np.concatenate(contents)
+    start = np.concatenate(starts)
+    return Schedule.of(columns[0], columns[1], start, makespan_ps, columns[2], content, sets)
+
+
+def behind(schedules: list[Schedule]) -> Schedule:
+    """Schedules one after the other."""
+    ends = np.cumsum([each.makespan_ps for each in schedules]).tolist()
+    return at_times(schedules, [0, *ends[:-1]], ends[-1])
 
 
 def retime(
@@ -31,9 +57,8 @@ def retime(
     if schedule.num_sends == 0 or schedule.num_sends > MOST_SENDS or schedule.shares:
         # what a copied partial sum waits for is said by its set, which is not followed here
         return schedule
-    occupancy, transfer = _durations(instance, schedule)
-    arrival = schedule.start_ps + transfer
-    waits, next_ptr, nexts = _dependencies(instance, schedule, arrival)
+    occupancy, transfer = durations(instance, schedule)
+    waits, next_ptr, nexts = find_dependencies(instance, schedule)
     start = np.empty(schedule.num_sends, dtype=np.int64)
     makespan = int(
         list_schedule(
@@ -60,8 +85,8 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     from nestopt.collective.greedy.kernels.justify import shift_early
 
     while schedule.num_sends and not schedule.shares:
-        occupancy, transfer = _durations(instance, schedule)
-        _, ptr, nexts = _dependencies(instance, schedule, schedule.start_ps + transfer)
+        occupancy, transfer = durations(instance, schedule)
+        _, ptr, nexts = find_dependencies(instance, schedule)
         start = schedule.start_ps.copy()
         links = schedule.link.astype(np.int64)
         makespan = int(
@@ -73,7 +98,7 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     return schedule
 
 
-def _durations(
+def durations(
     instance: CollectiveInstance, schedule: Schedule
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Occupancy and transfer time of every send, picoseconds."""
@@ -84,13 +109,14 @@ def _durations(
     return occupancy[row, schedule.link], transfer[row, schedule.link]
 
 
-def _dependencies(
-    instance: CollectiveInstance, schedule: Schedule, arrival: NDArray[np.int64]
+def find_dependencies(
+    instance: CollectiveInstance, schedule: Schedule
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
     """How many sends each send waits for, and which wait for it, as (waits, next_ptr, nexts)."""
     from nestopt.collective.greedy.kernels.sends import find_waits
 
     topology, sends = instance.topology, schedule.num_sends
+    arrival = schedule.start_ps + durations(instance, schedule)[1]
     place = schedule.chunk.astype(np.int64) * topology.num_nodes + topology.dst[schedule.link]
     by_place = np.lexsort((arrival, place))
     turn = _turns(instance, schedule)

@@ -60,7 +60,8 @@ class Task:
         Whether every hop is one link and every port one hop.
     relays : bool
         Whether nodes outside a group may pass its chunks on. Where every hop has a link of its own
-        that costs nothing; where hops share ports it is done only if the group needs it.
+        that costs nothing; where hops share ports it is done only if the group needs it, or if
+        there are switches that multicast.
     """
 
     topology: Topology
@@ -119,7 +120,9 @@ def make_task(topology: Topology, parts: Sequence[Part], latency: str) -> Task:
         part_of=part_of,
         size_of=np.searchsorted(times.sizes, size)[part_of].astype(np.int32),
         member=member,
-        relays=hops["plain"] or not all(_connected(hops, group) for group in member),
+        relays=hops["plain"]
+        or bool((topology.is_switch & topology.multicast).any())
+        or not all(_connected(hops, group) for group in member),
         **hops,
     )
 

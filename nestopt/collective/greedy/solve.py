@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Synthesis", "schedule_result", "solve", "synthesize"]
 
+# nominal seconds of each search, at effort 1
 EFFORT_SECONDS = 0.5
-STRONG_BOUND_NODES = 64
+# links up to which a strong bound is quick, so that it is the target of the search
+STRONG_BOUND_LINKS = 50_000
 ROUTED_BOUND_NODES = 600
+# nominal seconds for a bound once the search is over and has not met the target
+LATE_BOUND_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -60,29 +64,51 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         )
     bound = _bound(instance, options.time_limit)
     synthesis = synthesize(instance, options, target=bound["value"], begin=begin)
+    if synthesis.schedule.makespan_ps > bound["value"] and _meets_quickly(instance):
+        bound = _stronger(instance, bound, options.time_limit, begin)
     return schedule_result(instance, options, "greedy", begin, synthesis, bound=bound)
 
 
 def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
     """A lower bound: the quick one, and better ones where they are quick too."""
     bound = quick_bound(instance)
-    nodes = instance.topology.num_nodes
+    if _meets_quickly(instance):
+        return bound
+    topology = instance.topology
     routed = all(part.pattern == "all-to-all" for part in instance.collective.parts)
-    summed = any(part.pattern == "all-reduce" for part in instance.collective.parts)
-    settings: dict[str, Any] | None = None
-    if nodes <= STRONG_BOUND_NODES:
-        settings = {"effort": 2.0}
-    elif routed and nodes <= ROUTED_BOUND_NODES:
-        settings = {"effort": 10.0}
-    elif summed:
-        # one NPU's links say little of an All-Reduce, of whose sends each goes over some link
-        settings = {"effort": 1.0, "only": ("ingress", "work")}
-    if settings is not None:
-        from nestopt.collective.bounds import best_bound
+    if topology.num_links > STRONG_BOUND_LINKS and not any(
+        part.pattern == "all-reduce" for part in instance.collective.parts
+    ):
+        # links into and out of one NPU say all that could be afforded
+        return bound
+    from nestopt.collective.bounds import best_bound
 
-        strong = best_bound(instance, time_limit=time_limit, **settings)
-        bound = strong if strong["value"] > bound["value"] else bound
-    return bound
+    effort = 10.0 if routed and topology.num_nodes <= ROUTED_BOUND_NODES else 2.0
+    strong = best_bound(instance, effort=effort, time_limit=time_limit)
+    return strong if strong["value"] > bound["value"] else bound
+
+
+def _meets_quickly(instance: CollectiveInstance) -> bool:
+    """Whether the search most likely meets the quick bound: large All-Gathers on equal links."""
+    from nestopt.collective.greedy.copies import LARGE
+    from nestopt.collective.greedy.steps import equal_step
+
+    pairs = instance.topology.num_nodes * instance.collective.num_chunks
+    spreads = all(p.pattern in ("all-gather", "reduce-scatter") for p in instance.collective.parts)
+    return pairs >= LARGE and spreads and equal_step(instance) is not None
+
+
+def _stronger(
+    instance: CollectiveInstance, bound: dict[str, Any], time_limit: float, begin: float
+) -> dict[str, Any]:
+    """The best bound that takes about as long as a search: for what the quick ones leave open."""
+    from nestopt.collective.bounds import best_bound
+
+    left = time_limit - (time.perf_counter() - begin)
+    if left <= 0:
+        return bound
+    strong = best_bound(instance, effort=LATE_BOUND_SECONDS, time_limit=left)
+    return strong if strong["value"] > bound["value"] else bound
 
 
 def schedule_result(

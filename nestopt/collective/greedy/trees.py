@@ -64,20 +64,31 @@ def _packings(
 ) -> Iterator[Callable[[], tuple[int, Schedule]]]:
     equal = task.plain and bool((task.times.occupancy == task.times.occupancy[:, :1]).all())
     weights = _EQUAL if equal else _UNEQUAL
+    topology = task.topology
+    hubs = np.flatnonzero(topology.is_switch & topology.reduces & topology.multicast)
+    pools = (False, True) if len(hubs) else (False,)
     for index in range(tries):
-        price, balance = weights[index % len(weights)]
-        yield partial(_packing, task, back, sends, price, balance, seed * 1_000_003 + index)
+        price, balance = weights[index // len(pools) % len(weights)]
+        chosen = hubs if pools[index % len(pools)] else hubs[:0]
+        turn = seed * 1_000_003 + index
+        yield partial(_packing, task, back, sends, price, balance, turn, chosen)
 
 
 def _packing(
-    task: Task, back: Task, sends: int, price: float, balance: float, seed: int
+    task: Task,
+    back: Task,
+    sends: int,
+    price: float,
+    balance: float,
+    seed: int,
+    hubs: NDArray[np.int64],
 ) -> tuple[int, Schedule]:
     from nestopt.collective.greedy.kernels.justify import justify
     from nestopt.collective.greedy.kernels.trees import pack_trees
 
     topology, times = task.topology, task.times
     chunks = len(task.source)
-    turns, root = _turns(task, np.random.default_rng(seed))
+    turns, root = _turns(task, np.random.default_rng(seed), hubs)
     link, start = np.empty(sends, dtype=np.int64), np.empty(sends, dtype=np.int64)
     first, middle = np.empty(chunks, dtype=np.int64), np.empty(chunks, dtype=np.int64)
     packed: Any = pack_trees
@@ -130,15 +141,19 @@ def _packing(
     return int(makespan), Schedule.of(chunk, link, start, int(makespan), phase)
 
 
-def _turns(task: Task, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _turns(
+    task: Task, rng: np.random.Generator, hubs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """An order of the chunks in which the parts keep step, and roots: each NPU of a group in turn.
 
-    Which chunk of a part has which root does not matter: every NPU contributes to each.
+    Which chunk of a part has which root does not matter: every NPU contributes to each. With
+    `hubs`, switches that reduce and multicast, the sums are formed there instead.
     """
     root = np.empty(len(task.part_of), dtype=np.int64)
     when = np.empty(len(task.part_of))
     for index, group in enumerate(task.member):
         chunks, npus = np.flatnonzero(task.part_of == index), np.flatnonzero(group)
+        npus = hubs if len(hubs) else npus
         rounds = [rng.permutation(npus) for _ in range(-(-len(chunks) // len(npus)))]
         root[chunks] = np.concatenate(rounds)[: len(chunks)]
         when[chunks] = (np.arange(len(chunks)) + 0.5) / len(chunks)

@@ -4,7 +4,8 @@ Replays the sends in the order of their starts and their arrivals in the order o
 the schedule to the model: a link carries one chunk at a time; a send's source holds the chunk when
 the send starts; every contribution to a sum counts once; every postcondition holds at the end; the
 makespan is the last arrival. Where partial sums only move, contributions are counted; where they
-are copied, their sets are followed (`nestopt.collective.judge.check_sets`).
+are copied, their sets are followed (`nestopt.collective.judge.check_sets`). No send may start after
+the makespan that is stated, so that no sum of a start and a duration leaves 64 bits.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.judge.check_sets import check_sets, shared_chunks
+from nestopt.collective.model.instance import LATEST_PS
 from nestopt.collective.model.schedule import COPY, REDUCE, SHARE
 from nestopt.core.errors import CheckError
 
@@ -24,7 +26,12 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
 
-__all__ = ["check_schedule"]
+__all__ = ["RedundantError", "check_columns", "check_schedule", "check_unicast"]
+
+
+class RedundantError(CheckError):
+    """A chunk is brought to a node that has it already: no fault if every message goes alone."""
+
 
 OK, NEGATIVE, OVERLAP, NOT_THERE, NO_COPY_LEFT, NOT_WHOLE, EMPTY, REDUNDANT, NOT_A_SUM = range(9)
 _TEXT = {
@@ -64,7 +71,7 @@ def check_schedule(
         At the first violation, with the send, the link, the chunk and the time.
     """
     topology, collective = instance.topology, instance.collective
-    _check_columns(instance, schedule)
+    check_columns(instance, schedule)
     sizes, size_class = np.unique(collective.chunk_sizes, return_inverse=True)
     shape = (len(sizes), topology.num_links)
     occupancy, transfer = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -96,7 +103,8 @@ def check_schedule(
         allow_redundant,
     )
     if code != OK:
-        raise CheckError(f"{_describe(instance, schedule, send)} {_TEXT[code]}")
+        kind = RedundantError if code == REDUNDANT else CheckError
+        raise kind(f"{_describe(instance, schedule, send)} {_TEXT[code]}")
     last = int(arrival.max()) if len(arrival) else 0
     if last != schedule.makespan_ps:
         raise CheckError(
@@ -120,7 +128,66 @@ def check_schedule(
     return lines
 
 
-def _check_columns(instance: CollectiveInstance, schedule: Schedule) -> None:
+def check_unicast(instance: CollectiveInstance, schedule: Schedule) -> list[str]:
+    """Check a schedule in which every message travels by itself, as if nobody copied on the way.
+
+    A chunk may then come to a node more than once, but nothing is sent for nothing: what arrives
+    is kept where the chunk must end and sent on, once, everywhere else.
+
+    Raises
+    ------
+    CheckError
+        At the first violation; also for a copy that is neither kept nor sent on.
+    """
+    lines = check_schedule(instance, schedule, allow_redundant=True)
+    topology, collective = instance.topology, instance.collective
+    if collective.has_reduction:
+        raise CheckError("a chunk comes to a node more than once in a collective with reductions")
+    nodes = topology.num_nodes
+    place = schedule.chunk.astype(np.int64) * nodes
+    places, at = np.unique(
+        np.concatenate([place + topology.dst[schedule.link], place + topology.src[schedule.link]]),
+        return_inverse=True,
+    )
+    weight = np.repeat([1, -1], schedule.num_sends)
+    left = np.zeros(len(places), dtype=np.int64)
+    np.add.at(left, at.reshape(-1), weight)
+    chunk, node = np.divmod(places, nodes)
+    source, destination = collective.source[chunk], collective.destination[chunk]
+    members = np.zeros((len(collective.parts), nodes), dtype=np.bool_)
+    for index, part in enumerate(collective.parts):
+        members[index, part.npus] = True
+    kept = np.where(
+        destination < 0, members[collective.part_of[chunk], node], destination == node
+    ) & (source != node)
+    bad = (left != kept) & (source != node)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise CheckError(
+            f"chunk {chunk[first]} comes to {topology.node_name(int(node[first]))} "
+            f"{int(left[first])} times more often than it leaves; {int(kept[first])} is kept: some "
+            "of its sends are redundant"
+        )
+    arrivals = np.zeros(len(places), dtype=np.int64)
+    np.add.at(arrivals, at.reshape(-1)[: schedule.num_sends], 1)
+    back = (source == node) & (arrivals > 0)
+    if back.any():
+        first = int(np.argmax(back))
+        raise CheckError(
+            f"chunk {chunk[first]} comes back to {topology.node_name(int(node[first]))}, where it "
+            "starts"
+        )
+    return [*lines, "every message travels by itself: what arrives is kept or sent on once"]
+
+
+def check_columns(instance: CollectiveInstance, schedule: Schedule) -> None:
+    """Every send is of a chunk and on a link that exist, in order, and within the makespan.
+
+    Raises
+    ------
+    CheckError
+        At the first send of which that is not so.
+    """
     limits = {"chunk": instance.collective.num_chunks, "link": instance.topology.num_links}
     for name, limit in limits.items():
         values = getattr(schedule, name)
@@ -135,6 +202,15 @@ def _check_columns(instance: CollectiveInstance, schedule: Schedule) -> None:
     back = schedule.start_ps[1:] < schedule.start_ps[:-1]
     if back.any():
         raise CheckError(f"send {int(np.argmax(back)) + 1} starts before the one that precedes it")
+    makespan = schedule.makespan_ps
+    if not 0 <= makespan <= LATEST_PS:
+        raise CheckError(f"the makespan is {makespan} ps; expected from 0 to {LATEST_PS}")
+    late = schedule.start_ps > makespan
+    if late.any():
+        send = int(np.argmax(late))
+        raise CheckError(
+            f"{_describe(instance, schedule, send)} starts after the end, {makespan} ps"
+        )
 
 
 def _initial_state(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.collective.model.instance import LATEST_PS
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ def check_steps(
     nodes, chunks = topology.num_nodes, collective.num_chunks
     if schedule.order.shape != (nodes, chunks):
         raise CheckError(f"order has shape {schedule.order.shape}; expected {(nodes, chunks)}")
+    if not 0 <= schedule.makespan_ps <= LATEST_PS:
+        raise CheckError(
+            f"the makespan is {schedule.makespan_ps} ps; expected from 0 to {LATEST_PS}"
+        )
     for size in {part.chunk_size for part in collective.parts}:
         for times, what in (
             (instance.occupancy_ps(size), "occupancy"),

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.collective.judge.check import check_columns
 from nestopt.collective.judge.check_sets import Ingredients, check_sets, shared_chunks
+from nestopt.collective.model.instance import LATEST_PS
 from nestopt.collective.model.schedule import REDUCE
 from nestopt.core.errors import CheckError
 
@@ -40,10 +42,16 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
     Raises
     ------
     CheckError
-        If the sends wait for each other in a circle.
+        If a send has no such chunk or link or starts after the stated makespan, if the sends wait
+        for each other in a circle, or if their times may leave 64 bits.
     """
+    check_columns(instance, schedule)
     topology, sends = instance.topology, schedule.num_sends
     occupancy, transfer = _durations(instance, schedule)
+    if sends * int(transfer.max(initial=0)) > LATEST_PS:
+        raise CheckError(
+            f"{sends} sends of up to {transfer.max()} ps can last longer than 2**62 ps"
+        )
     place = schedule.chunk.astype(np.int64) * topology.num_nodes
     source, target = place + topology.src[schedule.link], place + topology.dst[schedule.link]
     places, compact = np.unique(np.concatenate([source, target]), return_inverse=True)

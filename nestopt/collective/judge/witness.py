@@ -19,6 +19,8 @@ from nestopt.collective.judge.witness_distances import (
     links_out,
     require,
 )
+from nestopt.collective.judge.witness_form import refuse_malformed
+from nestopt.collective.judge.witness_partition import verify_merging, verify_partition
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.instance import CollectiveInstance
 
-__all__ = ["verify_witness"]
+__all__ = ["KINDS", "verify_witness"]
+
+KINDS = ("cut", "delivery", "distance", "merging", "partition", "prices", "trivial")
+"""Kinds of witnesses that can be verified."""
 
 
 def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int:
@@ -50,15 +55,18 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
         "cut": _cut,
         "delivery": verify_delivery,
         "distance": _distance,
+        "merging": verify_merging,
+        "partition": verify_partition,
         "prices": _prices,
         "trivial": _trivial,
     }
     kind = witness.get("kind")
     if kind not in checks:
         raise CheckError(f"a bound's witness of unknown kind {kind!r}")
+    refuse_malformed(witness, instance)
     try:
         return checks[kind](instance, witness)
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise CheckError(f"a {kind} witness is malformed: {error!r}") from error
 
 
@@ -247,8 +255,12 @@ def _prices(instance: CollectiveInstance, witness: dict[str, Any]) -> int:
     require(bool((prices >= 0).all()), "a negative price")
     cost = 0
     sizes = set()
+    dearest = int(prices.max(initial=0))
     for part in instance.collective.parts:
-        length = prices * instance.occupancy_ps(part.chunk_size)
+        occupied = instance.occupancy_ps(part.chunk_size)
+        longest = int(occupied.max(initial=0))
+        require(dearest * longest < 2**63, "prices times occupancies leave 64 bits")
+        length = prices * occupied
         found = _least_cost(instance, part, length)
         cost += found
         if found:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+MOST_CHUNKS = 2**31 - 1
+"""Chunks are numbered in 32 bits."""
+
 __all__ = ["PATTERNS", "ROOTED", "SCHEMA", "Collective", "Part"]
 
 SCHEMA = "nestopt.collective/1"
@@ -73,7 +76,10 @@ class Part:
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
             raise unknown_name("collective", self.pattern, PATTERNS)
-        npus = np.array(self.npus, dtype=np.int64)
+        try:
+            npus = np.array(self.npus, dtype=np.int64)
+        except OverflowError as error:
+            raise InputError("holds a number that is no node", field="npus") from error
         if npus.ndim != 1 or npus.size == 0:
             raise InputError("a group needs at least one NPU", field="npus")
         npus.sort()
@@ -89,6 +95,8 @@ class Part:
             value = getattr(self, name)
             if isinstance(value, bool) or int(value) != value or value < 1:
                 raise InputError(f"{value!r} is not a positive whole number", field=name)
+            if value > 2**62:
+                raise InputError(f"{value!r} is more than 2**62", field=name)
             object.__setattr__(self, name, int(value))
         if self.chunks is not None:
             self._count_chunks(self.chunks)
@@ -99,6 +107,10 @@ class Part:
             object.__setattr__(self, "root", root)
         elif self.root is not None:
             raise InputError(f"{self.pattern} has no root (got {self.root})", field="root")
+        if self.num_chunks > MOST_CHUNKS:
+            raise InputError(
+                f"{self.num_chunks} chunks; at most {MOST_CHUNKS}", field="chunks_per_npu"
+            )
 
     def _count_chunks(self, chunks: int) -> None:
         if self.pattern != "all-reduce":

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from nestopt.collective.model.collective import SCHEMA as COLLECTIVE_SCHEMA
 from nestopt.collective.model.collective import Collective, Part
+from nestopt.collective.model.topology import MOST_LINKS, MOST_NODES, Topology
 from nestopt.collective.model.topology import SCHEMA as TOPOLOGY_SCHEMA
-from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import InputError
 from nestopt.core.io import validate_model
 from nestopt.core.units import parse_bandwidth, parse_bytes, parse_time_ps
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["collective_from_json", "topology_from_json"]
 
-Quantity: TypeAlias = int | float | str
+Whole: TypeAlias = StrictInt
+Quantity: TypeAlias = StrictInt | StrictFloat | str
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=MOST_NODES)]
 
 
 class _Strict(BaseModel):
@@ -28,46 +30,46 @@ class _Strict(BaseModel):
 
 
 class _Node(_Strict):
-    id: str | int
-    switch: bool = False
-    multicast: bool = False
-    reduce: bool = False
+    id: str | Whole
+    switch: StrictBool = False
+    multicast: StrictBool = False
+    reduce: StrictBool = False
 
 
 class _Link(_Strict):
-    src: str | int
-    dst: str | int
+    src: str | Whole
+    dst: str | Whole
     alpha: str | None = None
-    alpha_ps: int | float | None = None
+    alpha_ps: StrictInt | StrictFloat | None = None
     bandwidth: Quantity
-    id: str | int | None = None
-    count: int = Field(default=1, ge=1)
-    bidirectional: bool = False
+    id: str | Whole | None = None
+    count: Count = 1
+    bidirectional: StrictBool = False
 
 
 class _Columns(_Strict):
-    src: list[int]
-    dst: list[int]
-    alpha_ps: int | list[int]
-    bandwidth: int | list[int]
+    src: list[Whole]
+    dst: list[Whole]
+    alpha_ps: Whole | list[Whole]
+    bandwidth: Whole | list[Whole]
 
 
 class _Network(_Strict):
     schema_: Literal["nestopt.topology/1"] = Field(alias="schema")
     name: str = "topology"
-    switches: list[int] = []
-    multicast: list[int] = []
-    reduce: list[int] = []
+    switches: list[Whole] = []
+    multicast: list[Whole] = []
+    reduce: list[Whole] = []
 
 
 class _ByColumns(_Network):
-    nodes: int
+    nodes: Count
     names: list[str] = []
     links: _Columns
 
 
 class _ByNumber(_Network):
-    nodes: int
+    nodes: Count
     links: list[_Link]
 
 
@@ -79,17 +81,17 @@ class _ByName(_Strict):
 
 
 class _Range(_Strict):
-    first: int = Field(ge=0)
-    count: int = Field(ge=1)
+    first: Annotated[int, Field(strict=True, ge=0, lt=MOST_NODES)]
+    count: Count
 
 
 class _Part(_Strict):
     pattern: str
-    npus: list[int] | _Range
+    npus: list[Whole] | _Range
     chunk_size: Quantity
-    chunks_per_npu: int = 1
-    root: int | None = None
-    chunks: int | None = None
+    chunks_per_npu: Whole = 1
+    root: Whole | None = None
+    chunks: Whole | None = None
 
 
 class _Collective(_Strict):
@@ -165,6 +167,9 @@ def _from_objects(name: str, nodes: list[_Node], links: list[_Link], file: str |
                 file=file,
                 field=f"nodes[{position}].id",
             )
+    total = sum(link.count * (2 if link.bidirectional else 1) for link in links)
+    if total > MOST_LINKS:
+        raise InputError(f"{total} links; at most {MOST_LINKS}", file=file, field="links")
     rows: list[tuple[int, int, int, int]] = []
     link_ids: dict[str, int] = {}
     for position, link in enumerate(links):
@@ -262,7 +267,7 @@ def collective_from_json(data: Any, *, file: str | None = None) -> Collective:
         if isinstance(npus, _Range):
             group = np.arange(npus.first, npus.first + npus.count)
         else:
-            group = np.array(npus, dtype=np.int64)
+            group = np.array(npus, dtype=object)
         given = row.chunk_size
 
         def size(given: Quantity = given) -> float:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LATENCY_MODELS", "SCHEMA", "SUM_MODELS", "CollectiveInstance"]
-
+__all__ = ["LATENCY_MODELS", "LATEST_PS", "SCHEMA", "SUM_MODELS", "CollectiveInstance"]
 
 SCHEMA = "nestopt.instance/1"
 LATENCY_MODELS = ("blocking", "pipelined")
+LATEST_PS = 2**62 - 1
+"""No time is later than this (53 days), so that the sum of two times stays within 64 bits."""
 SUM_MODELS = ("copied", "moved")
 
 
@@ -63,6 +64,30 @@ class CollectiveInstance:
             switch = part.npus[self.topology.is_switch[part.npus]]
             if switch.size:
                 raise InputError(f"{switch[0]} is a switch", field=f"parts[{index}].npus")
+        self._refuse_endless()
+
+    def _refuse_endless(self) -> None:
+        """Refuse an instance of which simple schedules would be too long for 64-bit times.
+
+        The time is that of all chunks one after another over the slowest link; the sums of an
+        All-Reduce cross it twice.
+        """
+        if not self.topology.num_links:
+            return
+        whole = sum(
+            part.num_chunks
+            * (2 if part.pattern == "all-reduce" else 1)
+            * int(self.transfer_ps(part.chunk_size).max())
+            for part in self.collective.parts
+        )
+        if whole > LATEST_PS:
+            size = max(part.chunk_size for part in self.collective.parts)
+            raise InputError(
+                f"{self.collective.num_chunks} chunks of up to {size} bytes need {whole} ps one "
+                "after another over the slowest link; times beyond 2**62 ps (53 days) cannot be "
+                "represented",
+                field="chunk_size",
+            )
 
     @property
     def name(self) -> str:

@@ -40,6 +40,7 @@ _VIEWS = "nestopt.collective.show.tables"  # text, tables and pictures: loaded w
 SCHEMA = "nestopt.schedule/1"
 COPY, REDUCE, SHARE = 0, 1, 2
 READABLE_SENDS = 20_000
+_FIELDS = ("makespan_ps", "num_sends", "encoding", "sends")
 _COLUMNS = {"chunk": "<i4", "link": "<i4", "start_ps": "<i8", "phase": "|u1"}
 _CONTENT = {"content": "<i4"}
 
@@ -249,8 +250,23 @@ class Schedule:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else data
             raise InputError(f"{found!r}; expected {SCHEMA!r}", file=file, field="schema")
+        _refuse_unknown(data, ("schema", "sets", *_FIELDS), "", file)
         try:
-            makespan, sends, count = data["makespan_ps"], data["sends"], int(data["num_sends"])
+            makespan, sends, count = (data[name] for name in ("makespan_ps", "sends", "num_sends"))
+            for name, value in (("makespan_ps", makespan), ("num_sends", count)):
+                if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                    raise InputError(
+                        f"{value!r} is not a whole number from 0", file=file, field=name
+                    )
+            if data["encoding"] not in ("plain", "packed"):
+                raise InputError(
+                    f"{data['encoding']!r}; expected 'plain' or 'packed'",
+                    file=file,
+                    field="encoding",
+                )
+            if not isinstance(sends, dict):
+                raise InputError(f"{sends!r:.80}; expected columns", file=file, field="sends")
+            _refuse_unknown(sends, tuple(_COLUMNS | _CONTENT), "sends.", file)
             packed = data["encoding"] == "packed"
             columns: dict[str, NDArray[Any]] = {}
             named = _COLUMNS | (_CONTENT if "content" in sends else {})
@@ -258,8 +274,7 @@ class Schedule:
                 if name == "phase" and name not in sends:
                     columns[name] = np.zeros(count, dtype=np.uint8)
                 elif packed:
-                    raw = zlib.decompress(base64.b64decode(sends[name], validate=True))
-                    columns[name] = np.frombuffer(raw, dtype=dtype)
+                    columns[name] = _unpacked(sends[name], count, dtype)
                     if name == "start_ps":
                         columns[name] = np.cumsum(columns[name], dtype=np.int64)
                 else:
@@ -267,16 +282,12 @@ class Schedule:
                 if len(columns[name]) != count:
                     message = f"{len(columns[name])} values for {count} sends"
                     raise InputError(message, file=file, field=f"sends.{name}")
-            if isinstance(makespan, bool) or not isinstance(makespan, int):
-                raise InputError(
-                    f"{makespan!r} is not a whole number", file=file, field="makespan_ps"
-                )
             sets = [_from_runs(runs, index) for index, runs in enumerate(data.get("sets", ()))]
         except KeyError as error:
             raise InputError("is missing", file=file, field=str(error.args[0])) from error
         except InputError:
             raise
-        except (ValueError, TypeError, zlib.error) as error:
+        except (ValueError, TypeError, OverflowError, MemoryError, zlib.error) as error:
             raise InputError(f"damaged: {error}", file=file, field="sends") from error
         with naming(file):
             return cls.of(
@@ -339,6 +350,26 @@ def _from_runs(runs: Any, index: int) -> NDArray[np.int64]:
             raise InputError(f"{run!r}; a set has at most 2**24 members", field=f"sets[{index}]")
         ranks += range(pair[0], pair[0] + pair[1])
     return np.array(ranks, dtype=np.int64)
+
+
+def _refuse_unknown(
+    data: dict[str, Any], known: tuple[str, ...], where: str, file: str | None
+) -> None:
+    for key in data:
+        if key not in known:
+            raise InputError(
+                f"is unknown; expected {', '.join(known)}", file=file, field=f"{where}{key}"
+            )
+
+
+def _unpacked(text: Any, count: int, dtype: str) -> NDArray[Any]:
+    """The numbers of a packed column; no more bytes are unpacked than it may have."""
+    whole = count * np.dtype(dtype).itemsize
+    stream = zlib.decompressobj()
+    raw = stream.decompress(base64.b64decode(text, validate=True), whole + 1)
+    if len(raw) != whole or not stream.eof:
+        raise ValueError(f"the column has not the {whole} bytes of {count} sends")
+    return np.frombuffer(raw, dtype=dtype)
 
 
 def _is_sorted(*keys: NDArray[Any]) -> bool:

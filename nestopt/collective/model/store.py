@@ -36,6 +36,7 @@ STORE_SCHEMA = "nestopt.schedule-store/1"
 INLINE_SENDS = 2_000_000
 AnySchedule: TypeAlias = Schedule | StepSchedule
 _SENDS = {"chunk": "i", "link": "i", "start_ps": "i", "phase": "u"}
+_REFERENCE = ("schema", "makespan_ps", "num_sends", "encoding", "store")
 _SHARES = {"content": "i", "set_ptr": "i", "set_ranks": "i"}
 _STEPS = {"order": "iu", "mask": "u", "initial": "i", "received": "i"}
 
@@ -133,7 +134,7 @@ def open_store(path: str | Path) -> AnySchedule:
         file = place / f"{name}.npy"
         try:
             array = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
             raise InputError(f"cannot be read: {error}", file=str(file)) from error
         if array.dtype.kind not in kinds:
             raise InputError(f"holds {array.dtype}; expected integers", file=str(file))
@@ -185,9 +186,14 @@ def load_solution(solution: dict[str, Any], *, directory: Path | None = None) ->
     InputError
         If it is damaged or missing.
     """
-    if solution.get("encoding") != "store":
+    if not isinstance(solution, dict) or solution.get("encoding") != "store":
         return Schedule.from_json(solution)
-    place = Path(str(solution.get("store")))
+    for key in solution:
+        if key not in _REFERENCE:
+            raise InputError(f"is unknown; expected {', '.join(_REFERENCE)}", field=key)
+    if not isinstance(solution.get("store"), str) or "\0" in solution["store"]:
+        raise InputError(f"{solution.get('store')!r}; expected a directory", field="store")
+    place = Path(solution["store"])
     if directory is not None and not place.is_absolute() and (directory / place).exists():
         place = directory / place
     schedule = open_store(place)

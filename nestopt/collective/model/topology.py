@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SCHEMA", "Topology", "grouped", "serialization_ps"]
+__all__ = ["MOST_LINKS", "MOST_NODES", "SCHEMA", "Topology", "grouped", "serialization_ps"]
 
 SCHEMA = "nestopt.topology/1"
+MOST_NODES = 2_000_000
+MOST_LINKS = 20_000_000
+"""A file may not ask for more nodes or links: a slip of a digit should not fill the memory."""
 _PS = 10**12
 _INT64_MAX = 2**63 - 1
 
@@ -117,6 +120,8 @@ class Topology:
             _refuse((ends < 0) | (ends >= self.num_nodes), ends, name, "is an unknown node")
         _refuse(self.src == self.dst, self.src, "src", "is a self loop: src and dst are one node")
         _refuse(self.alpha_ps < 0, self.alpha_ps, "alpha", "ps is a negative latency")
+        too_late = self.alpha_ps > _INT64_MAX // 4
+        _refuse(too_late, self.alpha_ps, "alpha", "ps is a latency beyond 2**61 ps (26 days)")
         _refuse(self.bandwidth == 0, self.bandwidth, "bandwidth", "is a zero bandwidth")
         _refuse(self.bandwidth < 0, self.bandwidth, "bandwidth", "bytes/s is negative")
         if self.node_names:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nestopt.interop.launch.job import Job
     from nestopt.interop.launch.reading import Launched
     from nestopt.placement.model.cluster import Cluster
+    from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.transformer import Transformer
     from nestopt.placement.model.workload import Workload
@@ -95,36 +96,42 @@ def compare(
     workload = workload_of(job)
     today = price_plan(plan_of(job, cluster), workload, cluster)
     best = best_plan(workload, cluster, time_limit=time_limit, threads=threads)
-    one = best_plan(workload, cluster, uniform=True, time_limit=time_limit, threads=threads)
-    if one.solution_json is None:
+    one = nearest(
+        job.framework, workload, cluster, job.model, time_limit=time_limit, threads=threads
+    )
+    if one is None:
         return Comparison(job, today, best, None, ("no plan with one configuration was found",))
-    uniform = price_plan(_plan(one), workload, cluster)
+    uniform = price_plan(one, workload, cluster)
     return Comparison(job, today, best, uniform, _changes(job, uniform.plan, cluster))
 
 
 def best_plan(
-    workload: Workload,
-    cluster: Cluster,
-    *,
-    uniform: bool = False,
-    time_limit: float = 60.0,
-    threads: int = 1,
+    workload: Workload, cluster: Cluster, *, time_limit: float = 60.0, threads: int = 1
 ) -> Result:
-    """The dynamic program's answer; with `uniform`, over plans of one configuration.
-
-    With `uniform` the space is what frameworks launch: replicas inside a stage's run, no
-    decomposition over X.
-    """
+    """The dynamic program's answer over everything that the model allows."""
     from nestopt.core.options import SolveOptions
     from nestopt.core.registry import get_method
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.space import PlanSpace
 
-    space = PlanSpace.parse("default-1 uniform=true layout=inner" if uniform else "default-1")
     options = SolveOptions(time_limit=time_limit, threads=threads)
-    instance = PlacementInstance(workload, cluster, space)
-    result: Result = get_method("placement", "dp")(instance, options)
+    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
     return result
+
+
+def _best(instance: PlacementInstance, time_limit: float, threads: int) -> Plan | None:
+    """The better of the uniform grid's plan and the dynamic program's, within the time."""
+    from nestopt.core.options import SolveOptions
+    from nestopt.core.registry import get_method
+
+    found: list[Result] = []
+    # the grid has plans within seconds; the dynamic program proves
+    for method, share in (("grid", 0.25), ("dp", 0.75)):
+        options = SolveOptions(time_limit=share * time_limit, threads=threads)
+        found.append(get_method("placement", method)(instance, options))
+    solved = [result for result in found if result.objective is not None]
+    if not solved:
+        return None
+    return _plan(min(solved, key=lambda result: result.objective or 0.0))
 
 
 def _plan(result: Result) -> Plan:
@@ -168,13 +175,13 @@ def _torchtitan_changes(job: Launched, target: Job) -> tuple[str, ...]:
     return (*(row.replace("--", "parallelism.") for row in rows), f"local_batch_size = {local}")
 
 
-_SETTINGS: dict[str, dict[str, str]] = {
-    "megatron": {"zero": "0,1"},
-    "megatron-bridge": {"zero": "0,1"},
-    "torchtitan": {"zero": "0,2,3", "sequence": "1"},
-    "jax-mesh": {},
+_SPACES = {
+    "megatron": "megatron-core layout=inner",
+    "megatron-bridge": "megatron-core layout=inner",
+    "torchtitan": "torchtitan",
+    "jax-mesh": "full uniform=true layout=inner",
 }
-"""Of the plan space, what a framework can launch."""
+"""The plans that a framework can launch, as a plan space."""
 
 _EVEN = ("deepspeed", "nanotron")
 """Frameworks that cut a pipeline evenly."""
@@ -198,8 +205,6 @@ def nearest(
     model : Transformer
         The workload's architecture.
     """
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method
     from nestopt.interop.launch.even import best_even_plan
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.space import PlanSpace
@@ -207,9 +212,6 @@ def nearest(
     if framework in _EVEN:
         found = best_even_plan(workload, cluster, model, time_limit=time_limit)
         return None if found is None else found[0]
-    settings = {"layout": "inner", "uniform": "true", **_SETTINGS[framework]}
-    space = PlanSpace.parse(settings, PlanSpace.named("default-1"))
-    options = SolveOptions(time_limit=time_limit, threads=threads)
+    space = PlanSpace.parse(_SPACES[framework])
     instance = PlacementInstance(workload, cluster, space)
-    result: Result = get_method("placement", "dp")(instance, options)
-    return None if result.solution_json is None else _plan(result)
+    return _best(instance, time_limit, threads)

@@ -1,4 +1,9 @@
-"""torchtitan: the job's TOML."""
+"""torchtitan: a configuration module (0.3 and later) and the job's TOML (before).
+
+Since 0.3 torchtitan is configured by Python functions (``--module M --config F``). The file
+``job_config.py`` holds one that changes the flavour's own; ``job.toml`` says the same to earlier
+versions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ def _refusals(job: Job) -> tuple[str, ...]:
     if model.tied and job.pipeline > 1:
         found.append("it refuses tied embeddings with a pipeline")
     if job.tensor > 1 and not job.sequence_parallel:
-        found.append("its tensor parallelism is always sequence parallel")
+        found.append("before 0.3 its tensor parallelism is always sequence parallel")
     if job.zero == 1:
         found.append("it has no ZeRO-1 (data_parallel_shard is ZeRO-2 or 3)")
     if job.schedule not in _SCHEDULES:
@@ -101,10 +106,45 @@ def write_torchtitan(job: Job) -> dict[str, str]:
     )
     script = (
         "#!/usr/bin/env bash\nset -euo pipefail\n"
-        'ARGS="--job.config_file $(dirname "$0")/job.toml ${EXTRA_ARGS:-}"\n'
+        'export PYTHONPATH="$(cd "$(dirname "$0")" && pwd):${PYTHONPATH:-}"\n'
+        '# before torchtitan 0.3: ARGS="--job.config_file job.toml"\n'
+        'ARGS="--module job_config --config job ${EXTRA_ARGS:-}"\n'
         + launcher(job, "-m torchtitan.train")
     )
-    return {"job.toml": text, "launch.sh": script, **host_files(job)}
+    return {
+        "job.toml": text,
+        "job_config.py": _module(job, parallel, local),
+        "launch.sh": script,
+        **host_files(job),
+    }
+
+
+def _module(job: Job, parallel: list[str], local: int) -> str:
+    """The Python module of a job: the flavour's configuration with the plan's degrees."""
+    name, flavour = FLAVOURS[job.model.layers, job.model.hidden, job.model.heads]
+    function = f"{name}_{flavour.lower()}"
+    kept = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+    body = [f"parallel.{row}" for row in parallel if not row.startswith("expert_tensor")]
+    if job.tensor > 1:
+        body.append(f"parallel.enable_sequence_parallel = {job.sequence_parallel}")
+    text = "\n".join(body).replace("\n", "\n    ")
+    return f'''"""{job.name}: {job.world} ranks."""
+
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.models.{name}.config_registry import {function} as flavour
+
+
+def job():
+    """The flavour's configuration with the plan's degrees, batch and recomputation."""
+    config = flavour()
+    config.training.seq_len = {job.model.sequence}
+    config.training.local_batch_size = {local}
+    config.training.global_batch_size = {job.batch}
+    config.activation_checkpoint = {kept[job.recompute]}
+    parallel = config.parallelism
+    {text}
+    return config
+'''
 
 
 def _parts(job: Job) -> list[list[str]]:

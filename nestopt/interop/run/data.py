@@ -92,10 +92,12 @@ def inputs(
 ) -> dict[int, NDArray[Any]]:
     """Every cell of a rank by chunk: its own data, or poison where none is its own.
 
-    A rank has cells for the chunks that it starts with, must end with or relays.
+    A rank has cells for the chunks that it starts with, must end with or relays, and the program's
+    further cells.
     """
     node = program.npus[rank]
-    touched = {t.chunk for t in program.transfers if rank in (t.src, t.dst)}
+    touched = {t.cell for t in program.transfers if rank == t.src}
+    touched |= {t.into for t in program.transfers if rank == t.dst}
     cells: dict[int, NDArray[Any]] = {}
     first = 0
     for index, (part, elements) in enumerate(zip(collective.parts, sizes.elements)):
@@ -112,6 +114,10 @@ def inputs(
             if chunk not in cells and (wanted[local] or chunk in touched):
                 cells[chunk] = np.full(elements, poison(dtype), dtype=dtype)
         first += part.num_chunks
+    for cell in touched:
+        if cell >= program.num_chunks:
+            part_of = int(collective.part_of[program.chunk(cell)])
+            cells[cell] = np.full(sizes.elements[part_of], poison(dtype), dtype=dtype)
     return cells
 
 

@@ -60,9 +60,13 @@ class RankPlan:
         self.tags: dict[int, int] = {}
         counts: dict[tuple[int, int], int] = {}
         self.before: dict[int, int] = {}  # the transfer before each on its link; -1: none
-        self.follows: dict[int, int] = {}  # the chunk of the one behind it
+        self.follows: dict[int, int] = {}  # the cell of the one behind it
         last: dict[int, int] = {}
         for t in program.by_start():
+            if t.local:
+                if t.src == rank:
+                    self.sends.append(t)
+                continue
             tag = counts[t.src, t.dst] = counts.get((t.src, t.dst), -1) + 1
             if tag > most_tag:
                 raise NestoptError(
@@ -77,7 +81,7 @@ class RankPlan:
                 link = program.links[t.index]
                 self.before[t.index] = last.get(link, -1)
                 if link in last:
-                    self.follows[last[link]] = t.chunk
+                    self.follows[last[link]] = t.cell
                 last[link] = t.index
 
 
@@ -115,14 +119,14 @@ class _Run:
         self.unsent: dict[int, deque[Transfer]] = {}
         self.waiting: dict[int, deque[Transfer]] = {}
         for t in plan.sends:
-            self.unsent.setdefault(t.chunk, deque()).append(t)
+            self.unsent.setdefault(t.cell, deque()).append(t)
         for t in plan.receives:
-            self.waiting.setdefault(t.chunk, deque()).append(t)
+            self.waiting.setdefault(t.into, deque()).append(t)
 
     def play(self) -> None:
         for t in self.plan.receives:
-            if t.src != t.dst:
-                landing = np.empty_like(self.cells[t.chunk])
+            if not t.local:
+                landing = np.empty_like(self.cells[t.into])
                 request = self.transport.receive(landing, t.src, self.plan.tags[t.index])
                 self._remember(request, False, t, landing)
         left = set(self.unsent) | set(self.waiting)
@@ -132,7 +136,7 @@ class _Run:
             done = self.transport.some(self.requests)
             for index in done:
                 sent, t, array = self.meaning[index]
-                touched.add(t.chunk)
+                touched.add(t.cell if sent else t.into)
                 if sent:
                     self.read.add(t.index)
                 else:
@@ -149,49 +153,54 @@ class _Run:
         self.requests.append(request)
         self.meaning.append((sent, t, array))
 
-    def _advance(self, chunks: set[int]) -> None:
-        """Do what can be done on these chunks, and on those that the order of a link frees."""
-        while chunks:
-            chunk = chunks.pop()
+    def _advance(self, cells: set[int]) -> None:
+        """Do what can be done on these cells, and on those that this frees."""
+        while cells:
+            cell = cells.pop()
             while True:
-                written = self._write_next(chunk)
-                sent = self._send_next(chunk)
+                written = self._write_next(cell)
+                sent = self._send_next(cell)
                 if sent is not None and sent.index in self.plan.follows:
-                    chunks.add(self.plan.follows[sent.index])
-                if not written and sent is None:
+                    cells.add(self.plan.follows[sent.index])
+                for t in (written, sent):
+                    if t is not None and t.local:
+                        cells |= {t.cell, t.into}
+                if written is None and sent is None:
                     break
 
-    def _write_next(self, chunk: int) -> bool:
-        queue = self.waiting.get(chunk)
+    def _write_next(self, cell: int) -> Transfer | None:
+        queue = self.waiting.get(cell)
         if not queue:
-            return False
+            return None
         t = queue[0]
         ready = t.index in self.landed and t.after in self.written
         if not ready or not all(reader in self.read for reader in t.readers):
-            return False
+            return None
         queue.popleft()
-        cell, message = self.cells[chunk], self.landed.pop(t.index)
+        held, message = self.cells[cell], self.landed.pop(t.index)
         if t.adds:
-            np.add(cell, message, out=cell)
+            np.add(held, message, out=held)
         else:
-            cell[...] = message
+            held[...] = message
         self.written.add(t.index)
-        return True
+        return t
 
-    def _send_next(self, chunk: int) -> Transfer | None:
-        queue = self.unsent.get(chunk)
+    def _send_next(self, cell: int) -> Transfer | None:
+        queue = self.unsent.get(cell)
         if not queue:
             return None
         t = queue[0]
-        if t.needs not in self.written or self.plan.before[t.index] not in self.issued:
+        held = self.cells[cell]
+        if t.needs not in self.written:
+            return None
+        if t.local:
+            self.landed[t.index] = held.copy()
+            self.read.add(t.index)
+        elif self.plan.before[t.index] in self.issued:
+            self.issued.add(t.index)
+            request = self.transport.send(held, t.dst, self.plan.tags[t.index])
+            self._remember(request, True, t, held)
+        else:
             return None
         queue.popleft()
-        self.issued.add(t.index)
-        cell = self.cells[chunk]
-        if t.src == t.dst:
-            self.landed[t.index] = cell.copy()
-            self.read.add(t.index)
-        else:
-            request = self.transport.send(cell, t.dst, self.plan.tags[t.index])
-            self._remember(request, True, t, cell)
         return t

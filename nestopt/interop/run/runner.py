@@ -184,9 +184,15 @@ class ScheduleRunner:
             If a chunk that this rank touches has no cell.
         """
         rank = self.backend.rank
+        cells = dict(cells)
         for t in self.program.transfers:
-            if rank in (t.src, t.dst) and t.chunk not in cells:
-                raise InputError(f"rank {rank} has no cell for chunk {t.chunk}", field="cells")
+            for end, cell in ((t.src, t.cell), (t.dst, t.into)):
+                if end != rank or cell in cells:
+                    continue
+                chunk = self.program.chunk(cell)
+                if chunk not in cells:
+                    raise InputError(f"rank {rank} has no cell for chunk {chunk}", field="cells")
+                cells[cell] = np.empty_like(cells[chunk])
         self.backend.play(self.plan, self.program, cells)
 
     def check(self, nbytes: int | None = None, dtype: str = "int64", iterations: int = 5) -> Row:

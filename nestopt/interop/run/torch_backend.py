@@ -41,8 +41,10 @@ def rounds_of(program: Program) -> list[list[Transfer]]:
     last: dict[int, int] = {}
     for t in order:
         link = program.links[t.index]
-        equal = tuple(i for i in (last.get(link, -1), t.after, *t.readers) if i >= 0)
-        before.append((t, t.needs, equal))
+        previous = last.get(link, -1) if link >= 0 else t.needs
+        equal = tuple(i for i in (previous, t.after, *t.readers) if i >= 0)
+        # a local operation is done when the round's messages are written, in its turn
+        before.append((t, -1 if t.local else t.needs, equal))
         last[link] = t.index
     level = [0] * len(order)
     # what arrives may raise a round after later ones were placed: repeat until nothing moves
@@ -132,22 +134,24 @@ class TorchBackend:
     def _play_round(self, transfers: list[Transfer], held: dict[int, Any]) -> None:
         operations, landed = [], {}
         for t in transfers:
-            if t.src == t.dst == self.rank:
-                landed[t.index] = held[t.chunk].clone()
-            elif t.src == self.rank:
-                operations.append(self.dist.P2POp(self.dist.isend, held[t.chunk], t.dst))
+            if t.local:
+                continue
+            if t.src == self.rank:
+                operations.append(self.dist.P2POp(self.dist.isend, held[t.cell], t.dst))
             elif t.dst == self.rank:
-                landed[t.index] = self.torch.empty_like(held[t.chunk])
+                landed[t.index] = self.torch.empty_like(held[t.into])
                 operations.append(self.dist.P2POp(self.dist.irecv, landed[t.index], t.src))
         if operations:
             for work in self.dist.batch_isend_irecv(operations):
                 work.wait()
         for t in transfers:
-            if t.index in landed:
-                if t.adds:
-                    held[t.chunk].add_(landed[t.index])
-                else:
-                    held[t.chunk].copy_(landed[t.index])
+            if t.dst != self.rank:
+                continue
+            message = held[t.cell] if t.local else landed[t.index]
+            if t.adds:
+                held[t.into].add_(message)
+            else:
+                held[t.into].copy_(message)
 
     def _to_device(self, array: NDArray[Any]) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device, copy=True)

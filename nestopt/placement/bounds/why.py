@@ -60,6 +60,9 @@ def _reasons(instance: PlacementInstance, stop: Callable[[], None]) -> tuple[str
             f"divisibility: no offered number of replicas and micro-batch size divides the global "
             f"batch {workload.global_batch} on {len(alive)} devices",
         )
+    degree = _no_degree(workload, space)
+    if degree:
+        return degree
     costs = StageCosts(workload)
     split = _not_splittable(workload, costs, space, len(alive))
     if split:
@@ -100,6 +103,35 @@ def _reasons(instance: PlacementInstance, stop: Callable[[], None]) -> tuple[str
         f"operators on {len(alive)} devices; {has}, and at least {least} would be needed; "
         f"operator {name!r} needs most, {format_bytes(float(need[worst]))} alone",
     )
+
+
+def _no_degree(workload: Workload, space: PlanSpace) -> tuple[str, ...]:
+    """The expert or context degree that no stage can have, whatever else it has."""
+    if space.expert is not ALL and 1 not in space.expert:
+        offered = ", ".join(map(str, space.expert))
+        mixed = [o for o in workload.operators if o.experts]
+        if not mixed:
+            return (
+                f"divisibility: the offered expert degrees ({offered}) need experts, and no "
+                f"operator of {workload.name} has any; offer expert degree 1",
+            )
+        if not any(o.experts % e == 0 for o in mixed for e in space.expert):
+            counts = " or ".join(map(str, sorted({o.experts for o in mixed})))
+            return (
+                f"divisibility: no offered expert degree ({offered}) divides the {counts} experts "
+                f"of operator {mixed[0].name!r}",
+            )
+    if space.context is not ALL and 1 not in space.context:
+        offered = ", ".join(map(str, space.context))
+        for operator in workload.operators:
+            whole = operator.context_divides
+            if not any(whole and whole % c == 0 for c in space.context):
+                why = f"divides its {whole} tokens" if whole else "fits: it cannot be split"
+                return (
+                    f"divisibility: no offered context degree ({offered}) of operator "
+                    f"{operator.name!r} {why}",
+                )
+    return ()
 
 
 def _never_fits(workload: Workload, space: PlanSpace, devices: int) -> str:

@@ -43,6 +43,7 @@ from nestopt.placement.judge.check import (
     Pricing,
     Tree,
     boundary_seconds,
+    check_structure,
     contended_syncs,
     cuts,
     price,
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["Pipeline", "Timeline", "pipeline_of", "run", "simulate"]
+
+MOST_TASKS = 50_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +207,16 @@ def simulate(workload: Workload, cluster: Cluster, plan: Plan) -> dict[str, Any]
     ------
     CheckError
         If the plan is malformed.
+    NestoptError
+        If it has more tasks than can be simulated.
     """
+    check_structure(workload, cluster, plan)
+    tasks = len(plan.stages) * plan.chunks * (workload.global_batch // plan.replicas)
+    if tasks // plan.microbatch > MOST_TASKS:
+        raise NestoptError(
+            f"{tasks // plan.microbatch} passes of micro-batches are too many to simulate (at most "
+            f"{MOST_TASKS}); the checker has no limit"
+        )
     pricing = price(workload, cluster, plan)
     pipeline = pipeline_of(workload, cluster, plan, pricing)
     timeline = run(pipeline)

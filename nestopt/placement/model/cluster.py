@@ -61,6 +61,19 @@ class DeviceType:
     half_flops: float = 0.0
     reserve: float = 0.0
 
+    if TYPE_CHECKING:  # texts are read when the type is made
+
+        def __init__(
+            self,
+            name: str,
+            peak: float | str,
+            memory: float | str,
+            memory_bandwidth: float | str,
+            efficiency: float = 1.0,
+            half_flops: float = 0.0,
+            reserve: float | str = 0.0,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         where = f"device_types.{self.name}"
         parse = {
@@ -119,6 +132,16 @@ class Level:
     latency: float
     port: float
     uplink: float = math.inf
+
+    if TYPE_CHECKING:  # texts are read when the level is made
+
+        def __init__(
+            self,
+            name: str,
+            latency: float | str,
+            port: float | str,
+            uplink: float | str = math.inf,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         _read_units(self)

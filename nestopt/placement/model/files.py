@@ -26,8 +26,10 @@ __all__ = [
 
 Quantity = str | Annotated[float, Field(allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=0)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Index = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+Index = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+# each of these is an entry in memory
+Several = Annotated[int, Field(ge=1, le=10**6, strict=True)]
 
 
 class _Strict(BaseModel):
@@ -49,7 +51,7 @@ class GroupsFile(_Strict):
     """A run of groups of equal size."""
 
     size: Count
-    count: Count = 1
+    count: Several = 1
 
 
 class LevelFile(_Strict):
@@ -66,7 +68,7 @@ class DevicesFile(_Strict):
     """A run of devices of one type."""
 
     type: str
-    count: Count = 1
+    count: Several = 1
 
 
 class OverrideFile(_Strict):

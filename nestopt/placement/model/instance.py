@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.core.pricing import FIRST_SET
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.words import Objective
@@ -39,6 +40,9 @@ class PlacementInstance:
     objective : Objective
     name : str
         ``WORKLOAD on CLUSTER`` unless given.
+    pricing : str
+        The parameter set that made the figures, where names were given. A file that does not say
+        is of the first set.
     """
 
     workload: Workload
@@ -46,6 +50,7 @@ class PlacementInstance:
     space: PlanSpace = _DEFAULT
     objective: Objective = Objective.ITERATION_TIME
     name: str = ""
+    pricing: str = FIRST_SET
 
     def __post_init__(self) -> None:
         for field, kind in (("workload", Workload), ("cluster", Cluster), ("space", PlanSpace)):
@@ -80,6 +85,7 @@ class PlacementInstance:
             "name": self.name,
             "workload": self.workload.to_json(),
             "cluster": self.cluster.to_json(),
+            **({} if self.pricing == FIRST_SET else {"pricing": self.pricing}),
             "space": self.space.to_json(),
             "objective": str(self.objective),
         }
@@ -106,13 +112,15 @@ class PlacementInstance:
             if key not in data:
                 raise InputError("is missing", file=file, field=key)
         first = schema == SCHEMAS[0]
-        known = ("name", "workload", "cluster", *(() if first else ("space", "objective")))
+        stated = () if first else ("space", "objective", "pricing")
+        known = ("name", "workload", "cluster", *stated)
         extra = sorted(set(data) - {"schema", "problem", *known})
         if extra:
             raise InputError(f"is unknown; expected {', '.join(known)}", file=file, field=extra[0])
-        name = data.get("name", "")
-        if not isinstance(name, str):
-            raise InputError(f"{name!r}; expected text", file=file, field="name")
+        name, pricing = data.get("name", ""), data.get("pricing", FIRST_SET)
+        for key, value in (("name", name), ("pricing", pricing)):
+            if not isinstance(value, str):
+                raise InputError(f"{value!r}; expected text", file=file, field=key)
         space, objective = _stated(data, file)
         return cls(
             Workload.from_json(data["workload"], file=file),
@@ -120,6 +128,7 @@ class PlacementInstance:
             space,
             objective,
             name,
+            pricing,
         )
 
 

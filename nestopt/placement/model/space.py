@@ -454,9 +454,33 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         zero=(0, 1),
         schedules=(ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED),
         uniform=True,
+        hides=(Hides.TENSOR | Hides.SYNC,),
     ),
     "torchtitan": PlanSpace(
-        zero=(0, 2, 3), sequence=(True,), layouts=(Layout.INNER,), uniform=True
+        zero=(0, 2, 3),
+        sequence=(True,),
+        layouts=(Layout.INNER,),
+        uniform=True,
+        hides=(Hides.TENSOR | Hides.SYNC | Hides.GATHERS,),
+    ),
+    "deepspeed": PlanSpace(
+        context=(1,),
+        sequence=(False,),
+        schedules=(ScheduleName.ONE_F_ONE_B,),
+        uniform=True,
+        hides=(Hides.SYNC | Hides.GATHERS,),
+    ),
+    "axonn": PlanSpace(
+        context=(1,),
+        expert=(1,),
+        zero=(0,),
+        recompute=(Recompute.NONE, Recompute.FULL),
+        sequence=(False,),
+        schedules=(ScheduleName.ONE_F_ONE_B,),
+        uniform=True,
+        decomposition=Decomposition.FOUR_D,
+        overlap=(True,),
+        hides=(Hides.SYNC,),
     ),
     "default-1": PlanSpace(
         tensor=_DOUBLING[:5],
@@ -471,6 +495,9 @@ SPACE_NAMES: dict[str, PlanSpace] = {
 ``4d`` adds these. ``megatron-core`` and ``torchtitan`` are what those frameworks run: one
 configuration for all stages; the distributed optimizer (ZeRO 1), or fully sharded data parallelism
 (ZeRO 2 or 3, sequence parallelism wherever tensor parallelism is, replicas inside a stage's block).
+``deepspeed`` and ``axonn`` are those two frameworks' (ZeRO without sequence parallelism; 4D
+decompositions with AxoNN's overlaps). These four hide what the parameter sets say of them
+(`nestopt.placement.pricing.parameters`).
 ``default-1`` is the default of instances of schema 1: degrees in powers of two, no context
 parallelism, 1F1B.
 """

@@ -52,6 +52,14 @@ class Transformer:
         Whether matrices and norms have biases.
     head : bool
         Whether the model ends in a language-modelling head.
+    causal : bool
+        Whether a flash attention kernel skips what the causal mask hides, half of the work;
+        without `flash` all scores are computed.
+    dropout : bool
+        Whether blocks have dropout, whose masks are kept.
+    lean : bool
+        Whether the backward pass recomputes what is cheap, the outputs of norms and of activation
+        functions, instead of keeping it.
     """
 
     layers: int
@@ -72,6 +80,9 @@ class Transformer:
     flash: bool = False
     biases: bool = True
     head: bool = True
+    causal: bool = True
+    dropout: bool = True
+    lean: bool = False
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary"):
@@ -140,17 +151,17 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
     # Attention core: Q K^T and its product with V, forward, s x s per head, not halved for the
     # causal mask (as in the published FLOP formulas).
     attention = 4 * s * s * q
-    # Stored outside the tensor-parallel region (10 s b h): two norms' inputs (4), two inputs of the
-    # region (4), two dropout masks (2).
-    act_full = 10 * s * h
+    # Stored outside the tensor-parallel region (10 s b h): two norms' inputs (4), their outputs,
+    # which enter the region (4), two dropout masks (2).
+    act_full = (4 + (0 if model.lean else 4) + (2 if model.dropout else 0)) * s * h
     # Inside (24 s b h for q = kv = h, ffn = 4h): Q, K, V and attention's output (2 bytes each), the
     # outputs of the first feed-forward matrices and the input of the last one.
-    act_shard = _HALF * s * (2 * q + 2 * kv + inner_act + inner)
+    act_shard = _HALF * s * (2 * q + 2 * kv + inner_act + (0 if model.lean else inner))
     scores = 0 if model.flash else model.heads * s * s
     return Operator(
         name="block",
         flops=2 * s * attention_params + mlp_flops,
-        flops_attn=attention,
+        flops_attn=attention / 2 if model.flash and model.causal else attention,
         bytes_full=_traffic_full(model),
         bytes_shard=_HALF * s * (inner_act + inner),
         # softmax reads and writes, dropout reads and writes, masks: the s x s matrices pass about
@@ -181,8 +192,9 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
 
 
 def _traffic_full(model: Transformer) -> float:
-    # Two norms (read and write), two residual additions with dropout (read two, write one, mask).
-    return _HALF * model.sequence * model.hidden * (2 * 2 + 2 * 3.5)
+    # Two norms (read and write), two residual additions (read two, write one; a mask with dropout).
+    addition = 3.5 if model.dropout else 3
+    return _HALF * model.sequence * model.hidden * (2 * 2 + 2 * addition)
 
 
 def _renamed(operator: Operator, name: str, kind: str) -> Operator:
@@ -241,7 +253,9 @@ def expand(
     edge = _HALF * s * h
     edges = tuple(Edge(i, i + 1, edge) for i in range(len(operators) - 1))
     tied = Tied(0, len(operators) - 1, vocabulary * h) if model.tied and model.head else None
-    forward = sum(o.flops + o.flops_attn for o in operators)
+    # The customary count of a model's FLOPs has the whole attention, masked or not.
+    whole = 4 * s * s * model.query_width
+    forward = sum(o.flops for o in operators) + model.layers * whole
     return Workload(
         name,
         tuple(operators),

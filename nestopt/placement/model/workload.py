@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, naming
+from nestopt.core.units import parse_bytes, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["WORKLOAD_SCHEMA", "Edge", "Operator", "Tied", "Workload"]
 
@@ -24,7 +25,8 @@ WORKLOAD_SCHEMA = "nestopt.workload/1"
 class Operator:
     """One operator (a whole transformer block, an embedding, a convolution, ...).
 
-    Work and sizes are per sample (one sequence); parameters are counts. See ``MODEL.md``.
+    Work and sizes are per sample (one sequence); parameters are counts. See ``MODEL.md``. Sizes may
+    be text with a unit ("16 MiB"), times too ("1.2 ms").
     Operators of equal `kind` must be equal in everything but their name; the default kind is the
     name itself.
     """
@@ -64,13 +66,16 @@ class Operator:
         for f in fields(self):
             # One form of every number, so that equal operators are written alike.
             if f.type == "float":
-                number = _number(getattr(self, f.name), f"{where}.{f.name}")
+                read = parse_bytes if "bytes" in f.name or f.name.startswith("act_") else None
+                number = _number(getattr(self, f.name), f"{where}.{f.name}", read)
                 object.__setattr__(self, f.name, number)
         for name in ("x_fwd", "x_bwd"):
-            sizes = tuple(_number(v, f"{where}.{name}") for v in getattr(self, name))
+            sizes = tuple(_number(v, f"{where}.{name}", parse_bytes) for v in getattr(self, name))
             object.__setattr__(self, name, sizes)
         for name in ("time_fwd", "time_bwd"):
-            times = {k: _number(v, f"{where}.{name}") for k, v in getattr(self, name).items()}
+            times = {
+                k: _number(v, f"{where}.{name}", parse_time) for k, v in getattr(self, name).items()
+            }
             object.__setattr__(self, name, times)
         if set(self.time_fwd) != set(self.time_bwd):
             raise InputError(
@@ -108,7 +113,7 @@ class Edge:
 
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}, bytes"
-        object.__setattr__(self, "bytes", _number(self.bytes, where))
+        object.__setattr__(self, "bytes", _number(self.bytes, where, parse_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,19 +316,24 @@ class Workload:
         cls,
         name: str,
         operators: Sequence[Operator],
-        edge_bytes: float | Sequence[float],
+        edge_bytes: float | str | Sequence[float | str],
         global_batch: int,
         **other: Any,
     ) -> Workload:
-        """A chain of operators; `edge_bytes` per sample, one number or one per edge."""
+        """A chain of operators; `edge_bytes` per sample ("16 MiB" too), one or one an edge."""
         count = len(operators) - 1
-        sizes = [edge_bytes] * count if isinstance(edge_bytes, (int, float)) else list(edge_bytes)
+        one = isinstance(edge_bytes, (int, float, str))
+        sizes: list[Any] = [edge_bytes] * count if one else list(edge_bytes)  # type: ignore[arg-type]
         edges = tuple(Edge(i, i + 1, sizes[i]) for i in range(count))
         return cls(name, tuple(operators), edges, global_batch, **other)
 
 
-def _number(value: float, where: str) -> float:
-    """A float of a number, finite and not negative."""
+def _number(
+    value: Any, where: str, read: Callable[[str | float, str | None], float] | None = None
+) -> float:
+    """A float of a number, finite and not negative; `read` reads text with a unit."""
+    if isinstance(value, str) and read is not None:
+        value = read(value, where)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise InputError(f"{value!r}; expected a finite number of at least zero", field=where)
     return float(value) + 0.0

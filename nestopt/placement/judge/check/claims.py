@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import CheckError
 from nestopt.core.io import sha256_of
 from nestopt.core.result import Reason
+from nestopt.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -55,7 +56,7 @@ def is_solved(result: Result) -> bool:
     return solved
 
 
-def check_objective(result: Result, largest: float, what: str) -> list[str]:
+def check_objective(result: Result, largest: float, what: str) -> Verdict:
     """The objective is `what`, of `largest` seconds, and the bound is no larger.
 
     Raises
@@ -70,4 +71,9 @@ def check_objective(result: Result, largest: float, what: str) -> list[str]:
         raise CheckError(f"bound {result.bound} s exceeds {what}, {largest} s")
     if result.termination.reason is Reason.OPTIMAL and result.bound < largest * (1 - _PROOF):
         raise CheckError(f"claimed optimal, but the bound is {result.bound} s of {largest} s")
-    return [f"the objective is {what}", "the bound does not exceed it"]
+    verdict = Verdict([f"the objective is {what}", "the bound does not exceed it"])
+    if result.bound > 0:
+        verdict.claimed.append(f"the bound, {result.bound:.9g} s, by {result.method}")
+    if result.termination.reason is Reason.OPTIMAL:
+        verdict.claimed.append("optimality: follows from that bound")
+    return verdict

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
+from nestopt.core.verdict import Verdict
 from nestopt.placement.judge.check.pricing import Pricing, price
+from nestopt.placement.judge.check.proofs import (
+    BOUND_TOLERANCE,
+    check_bound,
+    check_termination,
+)
+from nestopt.placement.judge.check.space import check_space
 from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.structure import structured_layout
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -29,9 +35,6 @@ __all__ = [
 
 TOLERANCE = 1e-9
 """Relative: two ways to add the same numbers may differ by this much."""
-
-BOUND_TOLERANCE = 1e-6
-"""Relative: what the exact solvers' own feasibility and integrality tolerances blur."""
 
 
 def check_plan(
@@ -103,37 +106,36 @@ def _giga(count: float) -> str:
     return f"{count / 1e9:.6g} GB"
 
 
-def check_result(result: Result) -> list[str]:
+def check_result(result: Result) -> Verdict:
     """Check a whole result: its instance, termination, bound, plan and claims.
 
     Returns
     -------
-    list of str
-        One line for each thing verified.
+    Verdict
+        What is verified, and what the file merely claims.
 
     Raises
     ------
     CheckError
-        For the first thing that is wrong.
+        For the first thing that is wrong; a `NotProvedError` for a claim without any ground.
     """
     instance = _instance_of(result)
-    lines = ["the instance has the stated hash", *_check_termination(result)]
+    verdict = Verdict(["the instance has the stated hash"])
+    verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:
-        return lines
+        if result.termination.reason.value != "infeasible":
+            verdict.add(check_bound(instance, result))
+        return verdict.settle()
     try:
         plan = Plan.from_json(result.solution_json)
     except InputError as error:
         raise CheckError(f"solution: {error}") from error
-    lines += check_plan(
-        instance.workload, instance.cluster, plan, result.objective, instance.objective
+    verdict.add(
+        check_plan(instance.workload, instance.cluster, plan, result.objective, instance.objective)
     )
-    lines.append(_check_bound(result, result.objective))
-    refusal = instance.space.admits(plan, instance.cluster)
-    if refusal is not None:
-        raise CheckError(f"the plan is outside the space {instance.space.label}: {refusal}")
-    layout = structured_layout(instance.cluster, plan)
-    where = "" if layout is None else f" (layout {layout})"
-    return [*lines, f"the plan lies in the space {instance.space.label}{where}"]
+    verdict.verified.append(check_space(instance, plan))
+    verdict.add(check_bound(instance, result))
+    return verdict.settle()
 
 
 def _instance_of(result: Result) -> PlacementInstance:
@@ -191,38 +193,3 @@ _CLAIMS = {
     "sync": ("sync", "synchronises in", "s"),
     "memory": ("memory", "needs", "bytes"),
 }
-
-
-def _check_termination(result: Result) -> list[str]:
-    """Termination and solution fit together; lines only if there is no solution."""
-    reason = result.termination.reason.value
-    if reason in ("optimal", "feasible"):
-        if result.solution_json is None or result.objective is None:
-            raise CheckError(f"the result is {reason} but has no solution or no objective")
-        return []
-    if result.solution_json is not None or result.objective is not None:
-        raise CheckError(f"the result is {reason} but has a solution or an objective")
-    if reason == "infeasible":
-        if result.bound != math.inf:
-            raise CheckError(f"the result is infeasible but its bound is {result.bound!r}, not inf")
-        if not result.infeasible_because:
-            raise CheckError("the result is infeasible without saying what causes it")
-        return ["infeasible, with its causes named; that no plan exists is not proved again"]
-    return [f"no solution to check ({reason})"]
-
-
-def _check_bound(result: Result, objective: float) -> str:
-    """The bound is at most the objective, and meets it if the result is optimal."""
-    bound = result.bound
-    if math.isnan(bound) or bound > objective + BOUND_TOLERANCE * abs(objective):
-        raise CheckError(f"the lower bound {bound!r} is above the objective {objective!r}")
-    if result.termination.reason.value == "optimal":
-        allowed = max(BOUND_TOLERANCE, float(result.settings.get("rel_gap", 0.0)))
-        if objective - bound > allowed * abs(objective):
-            raise CheckError(
-                f"the result is optimal but its bound {bound!r} is "
-                f"{100 * (objective - bound) / abs(objective):.3g} % below its objective "
-                f"{objective!r}"
-            )
-        return f"bound {bound:.9g} meets the objective (the bound itself is not proved again)"
-    return f"bound {bound:.9g} is at most the objective (the bound itself is not proved again)"

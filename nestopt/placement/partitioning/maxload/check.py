@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import CheckError
 from nestopt.core.result import Reason
+from nestopt.core.verdict import Verdict
 from nestopt.placement.judge.check.claims import EXACT, check_objective, instance_data, is_solved
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-def check(result: Result) -> list[str]:
+def check(result: Result) -> Verdict:
     """Verify a result of max-load partitioning.
 
     Returns
     -------
-    list of str
-        One line for each thing verified.
+    Verdict
+        What is verified, and what is merely claimed.
 
     Raises
     ------
@@ -35,7 +36,7 @@ def check(result: Result) -> list[str]:
     data = instance_data(result, "nestopt.maxload/1")
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
-        return lines + _check_unsolved(data, result)
+        return _check_unsolved(data, result, Verdict(lines))
     assert result.solution_json is not None
     try:
         stages = result.solution_json["stages"]
@@ -49,23 +50,30 @@ def check(result: Result) -> list[str]:
         lines += _check_order(data, where)
         lines += _check_memory(data, stages)
         loads = _check_loads(data, stages, where)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckError(f"solution: missing or malformed: {error!r}") from error
     lines.append("the stages' loads are as stated")
-    return lines + check_objective(result, max(loads), "the largest load")
+    verdict = Verdict(lines)
+    verdict.add(check_objective(result, max(loads), "the largest load"))
+    return verdict
 
 
-def _check_unsolved(data: dict[str, Any], result: Result) -> list[str]:
+def _check_unsolved(data: dict[str, Any], result: Result, verdict: Verdict) -> Verdict:
     """An infeasible instance has no trivial split."""
     if result.termination.reason is not Reason.INFEASIBLE:
-        return ["no solution is claimed"]
+        verdict.claimed.append(
+            f"the method found no solution (limit: {result.termination.limit.value})"
+        )
+        return verdict
     if data["cpus"] > 0:
         raise CheckError("claimed infeasible, but one CPU can run everything")
     supported = all(o["on_accelerator"] for o in data["operators"])
     memory = math.fsum(o["memory"] for o in data["operators"])
     if supported and memory <= data["accelerator_memory"]:
         raise CheckError("claimed infeasible, but one accelerator can run everything")
-    return ["no single device can run everything, as a claim of infeasibility needs"]
+    verdict.verified.append("no single device can run everything")
+    verdict.claimed.append(f"infeasible, by {result.method}")
+    return verdict
 
 
 def _check_cover(data: dict[str, Any], stages: list[dict[str, Any]]) -> dict[int, int]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import CheckError
+from nestopt.core.verdict import Verdict
 from nestopt.placement.judge.check.claims import EXACT, check_objective, instance_data, is_solved
 
 if TYPE_CHECKING:
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-def check(result: Result) -> list[str]:
+def check(result: Result) -> Verdict:
     """Verify a result for Piper's problem.
 
     Returns
     -------
-    list of str
-        One line for each thing verified.
+    Verdict
+        What is verified, and what is merely claimed.
 
     Raises
     ------
@@ -30,7 +31,8 @@ def check(result: Result) -> list[str]:
     data = instance_data(result, "nestopt.piper/1")
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
-        return [*lines, "no solution is claimed"]
+        reason = result.termination.reason.value
+        return Verdict(lines, [f"{reason}, by {result.method}: no plan was found"])
     assert result.solution_json is not None
     try:
         stages = result.solution_json["stages"]
@@ -38,10 +40,12 @@ def check(result: Result) -> list[str]:
         lines += _check_degrees(data, result.solution_json)
         lines += _check_memory(data, stages)
         times = _check_times(data, stages)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise CheckError(f"solution: missing or malformed: {error!r}") from error
     lines.append("the stages' times are as stated")
-    return lines + check_objective(result, max(times), "the slowest stage's time")
+    verdict = Verdict(lines)
+    verdict.add(check_objective(result, max(times), "the slowest stage's time"))
+    return verdict
 
 
 def _check_layers(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Exact models of collectives whose partial sums may be copied."""

@@ -1,0 +1,400 @@
+"""The door: `solve`, `bound`, `check`, `simulate`, `plot`, `load`, `register`.
+
+The command line goes through it. Everything is checked on the way in (`nestopt.asking`), and every
+solution passes the independent checker on the way out.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nestopt.asking import DEFAULT_METHOD, ask, load
+from nestopt.core.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nestopt.core.problem import Problem
+    from nestopt.core.result import Result
+    from nestopt.core.verdict import Verdict
+    from nestopt.placement.model.space import PlanSpace
+
+    Progress = Callable[[float, float | None, float, str], Any]
+    Space = PlanSpace | str | Mapping[str, Any]
+
+__all__ = [
+    "Bound",
+    "bound",
+    "check",
+    "instance",
+    "load",
+    "plot",
+    "register",
+    "simulate",
+    "solve",
+    "thread_count",
+]
+
+
+class Bound(NamedTuple):
+    """A lower bound: no plan or schedule is better.
+
+    Attributes
+    ----------
+    name : str
+    value : float or int
+        Seconds (placement) or picoseconds (collectives); ``inf`` if there is no solution.
+    witness : dict
+        What proves it.
+    """
+
+    name: str
+    value: float
+    witness: dict[str, Any]
+
+
+def instance(
+    job: Any,
+    on: Any = None,
+    *,
+    objective: str | None = None,
+    space: Space | None = None,
+    problem: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Any:
+    """The instance of a job and what it runs on, as `solve` would build it.
+
+    See `solve` for `job`, `on`, `objective` and `space`; the settings are the instance's and the
+    plan space's (``batch=64``, ``latency="pipelined"``, ``tensor=(1, 2)``).
+    """
+    asked = ask(
+        job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
+    )
+    return asked.instance
+
+
+def solve(
+    job: Any,
+    on: Any = None,
+    *,
+    method: str | None = None,
+    objective: str | None = None,
+    space: Space | None = None,
+    time_limit: float | str = math.inf,
+    seed: int = 0,
+    threads: int | None = None,
+    rel_gap: float = 0.0,
+    backend: str | None = None,
+    warm_start: Result | str | Path | None = None,
+    write_model: str | Path | None = None,
+    output: str | Path | None = None,
+    check: bool = True,
+    progress: Progress | None = None,
+    problem: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Result:
+    """Place a training job on a cluster, or synthesize a collective on a network.
+
+    Parameters
+    ----------
+    job : Workload, Collective, instance, str or Path
+        What is to be done: an object, a name of the library (``"llama3-70b"``,
+        ``"all-gather:size=1MB"``) or a file. A whole instance needs no `on`.
+    on : Cluster, Topology, networkx graph, str or Path, optional
+        Where: an object, a name (``"dgx-h100-64"``, ``"mesh2d:8x8"``), a file or a graph.
+    method : str, optional
+        ``"dp"`` for placement and ``"greedy"`` for collectives by default; `nestopt methods` lists
+        them.
+    objective : str, optional
+        Placement: ``"iteration-time"`` (default) or ``"bottleneck"``.
+    space : PlanSpace, str or mapping, optional
+        Placement: which plans count, such as ``"megatron-core"``, ``"full general"`` or
+        ``{"tensor": (1, 2)}``.
+    time_limit : float or str
+        Wall-clock seconds, or text with a unit.
+    seed, threads, rel_gap, backend, progress
+        See `nestopt.core.options.SolveOptions`; by default all threads that the process may use.
+    warm_start : Result, str or Path, optional
+        A result, or its file, whose solution starts the search.
+    write_model, output : str or Path, optional
+        Files for the exact model and for the checked result.
+    check : bool
+        Whether the independent checker must pass the result before it is returned.
+    problem : str, optional
+        ``"placement"`` or ``"collective"``, where two names alone leave it open.
+    settings, **more
+        Settings of the instance, the plan space and the method, as a mapping or by name, such as
+        ``batch=64``, ``tensor=(1, 2)`` or ``iterations=100``; `nestopt methods` lists them.
+
+    Returns
+    -------
+    Result
+        Its `solution` is a `Plan` or a `Schedule`. Infeasible is a result, not an exception.
+
+    Raises
+    ------
+    UsageError
+        If a name, option or setting is unknown or wrong (with a suggestion).
+    InputError
+        If a file or a value is wrong, naming file, field and value.
+    CheckError
+        If the checker refuses the result.
+    """
+    from nestopt.core.choices import refuse_contradictions
+    from nestopt.core.registry import get_method
+
+    asked = ask(
+        job,
+        on,
+        {**(settings or {}), **more},
+        problem=problem,
+        method=method,
+        objective=objective,
+        space=space,
+        solving=True,
+    )
+    name = asked.method or DEFAULT_METHOD[asked.problem.name]
+    refuse_contradictions(asked.problem.name, name, None, None, backend, _text(write_model))
+    options = SolveOptions(
+        time_limit=_positive_limit(time_limit),
+        seed=seed,
+        threads=thread_count(threads),
+        rel_gap=rel_gap,
+        backend=backend,
+        warm_start=_warm_start(warm_start, asked.problem, asked.instance),
+        write_model=_text(write_model),
+        output=_text(output),
+        set=asked.settings,
+        progress=progress,
+    )
+    result = _run(get_method(asked.problem.name, name), name, asked.instance, options)
+    result.settings = _recorded(options) | result.settings
+    _deliver(result, None if output is None else Path(output), check=check)
+    return result
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _positive_limit(limit: float | str) -> float:
+    seconds = SolveOptions(time_limit=limit).time_limit  # type: ignore[arg-type]
+    if seconds == 0:
+        raise UsageError(f"time_limit {limit!r}: expected a positive time")
+    return seconds
+
+
+def thread_count(threads: int | None) -> int:
+    """The number of threads asked for, or all that this process may use."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    return threads
+
+
+def _warm_start(given: Any, problem: Problem, instance: Any) -> Result | None:
+    """A result that may start the search of this instance."""
+    from nestopt.core.io import sha256_of
+    from nestopt.core.result import Result
+
+    if given is None:
+        return None
+    file = str(given) if isinstance(given, (str, Path)) else None
+    result = load(given, "result") if file is not None else given
+    if not isinstance(result, Result):
+        raise UsageError(f"warm_start {given!r}: expected a Result or its file")
+    if result.problem != problem.name:
+        raise InputError(
+            f"{result.problem!r}; expected {problem.name!r}", file=file, field="problem"
+        )
+    if result.solution_json is None:
+        raise InputError("is null; a warm start needs a solution", file=file, field="solution")
+    if getattr(instance, "schema", None) is not None:
+        # The models of these instances take the solution as it is
+        if result.instance.get("sha256") != sha256_of(instance.to_json()):
+            raise InputError("the result of another instance", file=file, field="instance.sha256")
+        problem.check(result, directory=_directory(result))
+    return result
+
+
+def _directory(result: Result) -> Path | None:
+    return None if result.directory is None else Path(result.directory)
+
+
+def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result:
+    """The method's result; what is known when it is interrupted or runs out of memory."""
+    from dataclasses import replace
+
+    from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+
+    best = -math.inf
+    tell = options.progress
+
+    def watch(seconds: float, objective: float | None, bound: float, note: str = "") -> None:
+        nonlocal best
+        best = max(best, bound)
+        if tell is not None:
+            tell(seconds, objective, bound, note)
+
+    started = time.perf_counter()
+    try:
+        found: Result = method(instance, replace(options, progress=watch))
+    except (KeyboardInterrupt, MemoryError) as stop:
+        recorded = instance_record(instance)
+        limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
+        return Result(
+            problem=recorded["data"]["problem"],
+            instance=recorded,
+            method=name,
+            termination=Termination(Reason.NO_SOLUTION, limit),
+            objective=None,
+            bound=best,
+            witness=(
+                {"kind": "search", "name": name, "value": best} if math.isfinite(best) else None
+            ),
+            seconds=time.perf_counter() - started,
+            seed=options.seed,
+            threads=options.threads,
+        )
+    return found
+
+
+def _recorded(options: SolveOptions) -> dict[str, Any]:
+    """The options that a reader needs to repeat the run."""
+    recorded: dict[str, Any] = {}
+    if math.isfinite(options.time_limit):
+        recorded["time_limit"] = options.time_limit
+    if options.rel_gap:
+        recorded["rel_gap"] = options.rel_gap
+    if options.backend is not None:
+        recorded["backend"] = options.backend
+    return recorded | options.set
+
+
+def _deliver(result: Result, target: Path | None, *, check: bool) -> None:
+    """Check a result, then write it."""
+    from nestopt.core.io import write_json
+    from nestopt.core.verify import verify
+
+    if target is not None:
+        result.directory = str(target.parent)
+    if check:
+        try:
+            result.verified = tuple(verify(result, _directory(result)))
+        except CheckError as error:
+            raise CheckError(
+                f"the checker refuses what {result.method} returned; nothing is written: {error}"
+            ) from error
+    if target is not None:
+        write_json(target, result.to_json())
+
+
+def bound(
+    job: Any,
+    on: Any = None,
+    *,
+    objective: str | None = None,
+    space: Space | None = None,
+    time_limit: float | str = math.inf,
+    threads: int | None = None,
+    problem: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> list[Bound]:
+    """Lower bounds of an instance, each with its witness, the best first.
+
+    See `solve` for the arguments. A bound of placement holds for the plans of the space that its
+    witness names.
+    """
+    asked = ask(
+        job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
+    )
+    options = SolveOptions(time_limit=_positive_limit(time_limit), threads=thread_count(threads))
+    rows = asked.problem.bounds(asked.instance, options)
+    return [Bound(row["name"], row["value"], row["witness"]) for row in rows]
+
+
+def _read(result: Result | str | Path) -> Result:
+    from nestopt.core.result import Result
+
+    if isinstance(result, Result):
+        return result
+    found: Result = load(Path(result), "result")
+    return found
+
+
+def check(result: Result | str | Path) -> Verdict:
+    """Check a result, or the file of one, with the independent checker.
+
+    Returns
+    -------
+    Verdict
+        As a sequence, one line for each thing that was verified; ``claimed`` lists what the result
+        claims and nothing proves (an optimum by exhausted search, say).
+
+    Raises
+    ------
+    CheckError
+        If anything is wrong, with what and where; also for a claim without any ground.
+    InputError
+        If the file cannot be read or is no result.
+    """
+    from nestopt.core.verify import verify, verify_file
+
+    if isinstance(result, (str, Path)):
+        return verify_file(str(result))
+    return verify(result, _directory(result))
+
+
+def simulate(result: Result | str | Path) -> dict[str, Any]:
+    """Play a result's plan or schedule event by event, beside the closed form.
+
+    Returns
+    -------
+    dict
+        ``closed_form``, ``simulated``, ``relative_difference`` and more; seconds (placement) or
+        picoseconds (collectives).
+
+    Raises
+    ------
+    NestoptError
+        If the result has no solution.
+    """
+    from nestopt.core.problem import get_problem
+
+    found = _read(result)
+    _needs_solution(found, result, "simulate")
+    return get_problem(found.problem).simulate(found, directory=_directory(found))
+
+
+def plot(result: Result | str | Path, target: str | Path) -> None:
+    """Draw a result's plan or schedule into a file: PDF, PNG or SVG by the ending.
+
+    Raises
+    ------
+    NestoptError
+        If the result has no solution, or matplotlib is not installed.
+    """
+    from nestopt.core.problem import get_problem
+
+    found = _read(result)
+    _needs_solution(found, result, "draw")
+    try:
+        get_problem(found.problem).plot(found, Path(target), directory=_directory(found))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "matplotlib":
+            raise
+        raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
+
+
+def _needs_solution(result: Result, source: Any, verb: str) -> None:
+    if result.solution_json is None:
+        file = str(source) if isinstance(source, (str, Path)) else None
+        raise InputError(f"is null; nothing to {verb}", file=file, field="solution")

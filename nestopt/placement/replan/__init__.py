@@ -1,0 +1,1 @@
+"""A new plan after a failure, with as much as possible left where it was."""
