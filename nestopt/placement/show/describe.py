@@ -237,8 +237,9 @@ def describe(result: Result, console: Console) -> None:
     fullest = max(pricing.stages, key=_share)
     table = cluster.collectives
     beside = [("table", f"{_number(len(table.rows), 'row')} beside the formulas")] if table else []
+    busy = utilization(workload, cluster, plan, seconds)
     rows = [
-        ("iteration", f"{format_seconds(seconds)}, {utilization(workload, cluster, plan, seconds)}"),
+        ("iteration", f"{format_seconds(seconds)}, {busy}"),
         ("bottleneck", f"{format_seconds(pricing.bottleneck)} a micro-batch"),
         ("proof", f"{_gap(result)} ({instance.objective})"),
         ("space", str(instance.space)),
