@@ -136,6 +136,10 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     if menu != search.space:
         narrow = replace(search, space=menu)
         _first_answer(narrow, state, _runner(narrow, state, clock, options))
+        if menu.schedules != search.space.schedules:
+            space = replace(menu, schedules=search.space.schedules, chunks=search.space.chunks)
+            narrow = replace(search, space=space)
+            _first_chunks(narrow, state, _runner(narrow, state, clock, options))
     if state.plan is None:
         _first_plans(search, state, known, run)
     cases, floors = _open_cases(search, state, known)
@@ -213,6 +217,15 @@ def _first_answer(search: Search, state: Outcome, run: Callable[..., None]) -> N
             break
         roots += cases_of(search, outline, state.objective)
     _probe(search, state, roots, run, _BEAMS[1])
+
+
+def _first_chunks(search: Search, state: Outcome, run: Callable[..., None]) -> None:
+    """The best plans of schedules that beams find in the batches of least bound without chunks."""
+    known = sorted(outlines(search), key=lambda o: o.offers[0][1])
+    for outline in known[:_FIRST]:
+        cases = cases_of(search, outline, state.objective)
+        cut = [case for case in cases if case.batch.schedule.chunks > 1]
+        _probe(search, state, cut, run, _BEAMS[0])
 
 
 def _first_plans(
