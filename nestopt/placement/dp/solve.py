@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.placement.bounds.why import explain
 from nestopt.placement.dp.cases import all_cases, raised
 from nestopt.placement.dp.geometry import Line
@@ -103,8 +104,10 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
+        noticed()
         state.limit = stopped.limit
     except KeyboardInterrupt:
+        noticed()
         state.limit = "interrupted"
     # A relaxed optimum is a lower bound, but its last digits are its own.
     state.bound = min(state.bound, state.objective)
