@@ -11,7 +11,8 @@ the one before was not enough:
 3. After `GRACE` seconds it raises `Stopped` in the thread of the run, so that loops in Python end,
    too; and again after as much, for what caught the first one and went on.
 
-No exception is ever raised inside a `shielded` block: a callback from C++ must return.
+No exception is ever raised inside a `shielded` block, since a callback from C++ must return, nor
+while a kernel is being compiled.
 
 A method that catches the exception and has something to return says `noticed`, which takes the flag
 down, and builds its result.
@@ -24,6 +25,7 @@ import ctypes
 import math
 import signal
 import socket
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -245,6 +247,8 @@ class Watch:
                 for each in list(self.callbacks):
                     # again, since a solver that had not begun when it was told did not hear it
                     each()
+                if _compiling():
+                    self._restart()
                 used = time.process_time() - self._used
                 idle = time.perf_counter() - self._since
                 if self.up == 1 and used > _OVERDUE * GRACE:
@@ -261,7 +265,7 @@ class Watch:
     def _throw(self) -> None:
         """Raise `Stopped` in the thread of the run."""
         with _LOCK:
-            if self.done or self.settled or self.shields:
+            if self.done or self.settled or self.shields or _compiling():
                 return
             self.owed = True
             if self._signals and signal.SIGINT in self._before:
@@ -284,6 +288,22 @@ def _raise_flag() -> None:
     alone = len({each.thread for each in _ACTIVE}) == 1
     wanted = (each.up for each in _ACTIVE if alone or each.reason == "interrupted")
     FLAG.value = max(wanted, default=0)
+
+
+def _compiling() -> bool:
+    """Whether a kernel is being compiled: an exception in the middle of that can end the process.
+
+    The time that it takes counts for nobody.
+    """
+    numba = sys.modules.get("numba.core.compiler_lock")
+    lock = getattr(getattr(numba, "global_compiler_lock", None), "_lock", None)
+    if lock is None:
+        return False
+    # the lock only says whether it is this thread's
+    free = bool(lock.acquire(blocking=False))
+    if free:
+        lock.release()
+    return not free
 
 
 def _mine() -> list[Watch]:

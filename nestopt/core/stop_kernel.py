@@ -8,7 +8,7 @@ kernel is loaded.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -16,6 +16,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from nestopt.core.stop import FLAG, KernelStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["KernelStopped", "overdue", "stopped"]
 
@@ -38,16 +41,16 @@ def _compare(least: int) -> Any:
     return types.boolean(), generate
 
 
-@intrinsic
-def stopped(context: Any) -> Any:
-    """For kernels that improve what they have: whether to return it now."""
+def _stopped(context: Any) -> Any:
     return _compare(1)
 
 
-@intrinsic
-def overdue(context: Any) -> Any:
-    """For kernels that have nothing to return before they end: ``if overdue(): raise``.
-
-    What they raise is `KernelStopped`.
-    """
+def _overdue(context: Any) -> Any:
     return _compare(2)
+
+
+stopped: Callable[[], bool] = intrinsic(_stopped)
+"""For kernels that improve what they have: whether to return it now."""
+
+overdue: Callable[[], bool] = intrinsic(_overdue)
+"""For kernels that have nothing to return before they end: whether to raise `KernelStopped`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.stop import noticed, requested
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.pricing.cost import Grid, Mode, config_of
