@@ -195,14 +195,14 @@ class Run:
 
     def _relax(self, seconds: float) -> None:
         """Raise the scenarios' bounds by the position-free relaxation of the dynamic program."""
-        from nestopt.placement.dp.cases import all_cases
+        from nestopt.placement.dp.cases import all_cases, expanded
         from nestopt.placement.dp.solve import new_search
 
         clock = Clock(seconds)
         relaxed: dict[tuple[int, int, PipelineSchedule, int], float] = {}
         try:
             tool = new_search(self.instance, clock.check)
-            for case in all_cases(tool):
+            for case in (each for root in all_cases(tool) for each in expanded(tool, root)):
                 value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)
                 batch = case.batch
                 key = (batch.replicas, batch.microbatch, batch.schedule, batch.stages)
@@ -322,7 +322,7 @@ class Run:
         if self.clock.left <= 0:
             return None
         # any solution will do: the search ends at the first
-        options = replace(self.options, rel_gap=1.0, write_model=None, progress=None)
+        options = replace(self.options, rel_gap=0.999999, write_model=None, progress=None)
         outcome = model.solve(options, min(self.clock.left, _SECONDS_OF_A_CONFLICT))
         if outcome.termination.reason is Reason.INFEASIBLE:
             return True

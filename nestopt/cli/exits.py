@@ -69,6 +69,7 @@ def open_stdout() -> None:
         if handle != 1:
             os.dup2(handle, 1)
         sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.__stdout__ = sys.stdout
 
 
 def flush_stdout() -> None:
@@ -81,3 +82,4 @@ def flush_stdout() -> None:
     except (OSError, ValueError):
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.stdout.flush()

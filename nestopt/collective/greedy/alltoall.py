@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.network import link_times
 from nestopt.collective.greedy.parallel import Best, best_of
 from nestopt.collective.greedy.portfolio import Entry, Found
+from nestopt.collective.greedy.reroute import rerouted, routes_few
 from nestopt.collective.model.schedule import Schedule
 from nestopt.core.errors import SolverError
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
+# chunks above which what is so near its bound is not routed anew
+MANY_CHUNKS, NEAR = 10_000, 1.05
 GROWTH = 1.5
 RULES = 3
 
@@ -261,9 +264,27 @@ def _routed(job: Job) -> Found:
     return Found(schedule, {"kernel": "route", "tries": found.tries})
 
 
+def _behind_switches(entry: Entry) -> Entry:
+    """An entry for networks with switches, where a known algorithm may be the best there is."""
+    return replace(entry, when=lambda job: bool(job.topology.is_switch.any()) and entry.when(job))
+
+
+def _between_npus(entry: Entry) -> Entry:
+    return replace(entry, when=lambda job: not job.topology.is_switch.any() and entry.when(job))
+
+
+def _worth_routing(job: Job) -> bool:
+    """Not where a large instance is near its bound already."""
+    if job.best is None or job.instance.collective.num_chunks <= MANY_CHUNKS:
+        return True
+    return job.best.schedule.makespan_ps > NEAR * job.effort.target
+
+
 ROUTES = (
     *KNOWN_EARLY,
-    Entry("route", _routed, lambda job: True, "routes by load, then an order of the sends"),
-    *KNOWN_LATE,
+    *(_behind_switches(entry) for entry in KNOWN_LATE),
+    Entry("route", _routed, _worth_routing, "routes by load, then an order of the sends"),
+    Entry("reroute", rerouted, routes_few, "small: paths and order are searched together"),
+    *(_between_npus(entry) for entry in KNOWN_LATE),
 )
 """What makes All-to-Alls, Scatters and Gathers, in the order in which it is played."""
