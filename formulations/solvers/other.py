@@ -21,8 +21,8 @@ from nestopt.formulations.solvers.outcome import Raw, Settings
 
 __all__ = ["run_other"]
 
-_GRACE_SECONDS = 1.5
-_PATIENCE_SECONDS = 0.5
+_GRACE_SECONDS = 4.0
+_PATIENCE_SECONDS = 1.0
 _CBC_BOUND = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _CBC_OBJECTIVE = re.compile(r"^Objective value:\s+(\S+)", re.MULTILINE)
 _CBC_RESULT = re.compile(r"^Result - (.*)$", re.MULTILINE)

@@ -69,7 +69,6 @@ def open_stdout() -> None:
         if handle != 1:
             os.dup2(handle, 1)
         sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.__stdout__ = sys.stdout
 
 
 def flush_stdout() -> None:

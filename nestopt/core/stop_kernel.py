@@ -8,7 +8,7 @@ kernel is loaded.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -49,8 +49,8 @@ def _overdue(context: Any) -> Any:
     return _compare(2)
 
 
-stopped: Callable[[], bool] = intrinsic(_stopped)
+stopped: Callable[[], bool] = cast("Any", intrinsic(_stopped))
 """For kernels that improve what they have: whether to return it now."""
 
-overdue: Callable[[], bool] = intrinsic(_overdue)
+overdue: Callable[[], bool] = cast("Any", intrinsic(_overdue))
 """For kernels that have nothing to return before they end: whether to raise `KernelStopped`."""
