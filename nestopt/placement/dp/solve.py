@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.placement.bounds.why import explain
 from nestopt.placement.dp.cases import cases_of, expanded, outlines, raised
 from nestopt.placement.dp.descent import around
@@ -108,8 +109,10 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
+        noticed()
         state.limit = stopped.limit
     except KeyboardInterrupt:
+        noticed()
         state.limit = "interrupted"
     if state.bound == -math.inf:
         state.bound = state.general_bound = _arithmetic_bound(instance)
