@@ -1,6 +1,7 @@
 """Real machines: DGX-1V, NDv2, DGX A100 and H100, MI250, Perlmutter, Frontier, Alps, TPUv4.
 
-Bandwidths are per direction and latencies are 0 unless ``alpha`` says otherwise. Of the machines'
+Bandwidths are per direction and latencies are 0 unless ``alpha`` says otherwise: a time a tier, or
+``alpha=hardware`` for `HARDWARE_ALPHA`. Of the machines'
 networks beyond the nodes only the NICs are modelled: they meet in one non-blocking switch, or in a
 rail-optimised leaf-spine with ``fabric=rail``.
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DGX1V_LINKS",
+    "HARDWARE_ALPHA",
     "alps",
     "dgx1v",
     "dgx_a100",
@@ -43,6 +45,21 @@ __all__ = [
 ]
 
 GB = 10**9
+HARDWARE_ALPHA = {
+    "nvlink": "0.7us",
+    "nvswitch": "0.35us",
+    "infiniband": "1.3us",
+    "infiniband port": "0.65us",
+    "infinity fabric": "1us",
+    "slingshot port": "1us",
+    "ici": "1us",
+}
+"""Latency of one link, by kind; a path through a switch has two links.
+
+NVLink and InfiniBand, GPU to GPU, as published for DGX-1V and its clusters; behind a switch each of
+the two links has half of it. Infinity Fabric, Slingshot and TPU links are
+round figures of the order that is reported, not measurements: give ``alpha`` where it matters.
+"""
 DGX1V_LINKS = (
     (0, 1, 2),
     (0, 2, 1),
@@ -80,6 +97,10 @@ _FRONTIER_LINKS = (
 """Infinity Fabric of a Frontier node: GCD, GCD, number of 50 GB/s links."""
 
 
+def _alphas(*kinds: str) -> list[str]:
+    return [HARDWARE_ALPHA[kind] for kind in kinds]
+
+
 def _dgx1v_node(builder: NetworkBuilder, node: int, nvlink: LinkSpec) -> list[int]:
     gpus = [builder.npu(f"node{node}.gpu{i}") for i in range(8)]
     for a, b, count in DGX1V_LINKS:
@@ -90,7 +111,7 @@ def _dgx1v_node(builder: NetworkBuilder, node: int, nvlink: LinkSpec) -> list[in
 
 def dgx1v(spec: Spec) -> Network:
     """``dgx1v``: 8 V100, 6 NVLinks of 25 GB/s each; a double link is two parallel links."""
-    links = spec.links([LinkSpec(25 * GB)])
+    links = spec.links([LinkSpec(25 * GB)], hardware=_alphas("nvlink"))
     spec.finish()
     builder = NetworkBuilder()
     _dgx1v_node(builder, 0, links[0])
@@ -104,7 +125,9 @@ def ndv2(spec: Spec) -> Network:
     each GPU 0 is joined to one switch. Tiers of ``bw`` and ``alpha``: NVLink, InfiniBand.
     """
     chassis = spec.integer(0, "the number of chassis", default=2)
-    nvlink, nic = spec.links([LinkSpec(25 * GB), LinkSpec(25 * GB // 2)])
+    nvlink, nic = spec.links(
+        [LinkSpec(25 * GB), LinkSpec(25 * GB // 2)], hardware=_alphas("nvlink", "infiniband")
+    )
     spec.finish()
     builder = NetworkBuilder()
     nodes = [_dgx1v_node(builder, node, nvlink) for node in range(chassis)]
@@ -122,7 +145,7 @@ def _pod(spec: Spec, width: int, port: LinkSpec, nic: LinkSpec, default: str) ->
     nodes, gpus = spec.shape("nodes and GPUs a node", dimensions=2, default=default)
     if gpus > width:
         raise spec.error(f"{gpus} GPUs a node; expected at most {width}")
-    port, nic = spec.links([port, nic])
+    port, nic = spec.links([port, nic], hardware=_alphas("nvswitch", "infiniband port"))
     fabric = spec.choice("fabric", ("switch", "rail"), "switch")
     unit = spec.option_integer("unit", 32) if fabric == "rail" else 32
     spines = spec.option_integer("spines", gpus) if fabric == "rail" else gpus
@@ -182,7 +205,10 @@ def mi250(spec: Spec) -> Network:
     nodes, width = spec.shape("nodes and GCDs a node", dimensions=2, default="1x16")
     if width != 16:
         raise spec.error(f"{width} GCDs a node; expected 16")
-    fabric, nic = spec.links([LinkSpec(50 * GB), LinkSpec(25 * GB)])
+    fabric, nic = spec.links(
+        [LinkSpec(50 * GB), LinkSpec(25 * GB)],
+        hardware=_alphas("infinity fabric", "slingshot port"),
+    )
     spec.finish()
 
     def wire(builder: NetworkBuilder, node: int) -> Sequence[int]:
@@ -213,7 +239,9 @@ def _clique_node(
 def perlmutter(spec: Spec) -> Network:
     """``perlmutter:N``: N nodes of 4 A100, 4 NVLinks of 25 GB/s a pair, a 25 GB/s NIC a GPU."""
     nodes = spec.integer(0, "the number of nodes", default=1)
-    nvlink, nic = spec.links([LinkSpec(25 * GB), LinkSpec(25 * GB)])
+    nvlink, nic = spec.links(
+        [LinkSpec(25 * GB), LinkSpec(25 * GB)], hardware=_alphas("nvlink", "slingshot port")
+    )
     spec.finish()
     return _nodes_on_core(
         spec, nodes, lambda builder, node: _clique_node(builder, node, 4, nvlink, 4), nic
@@ -223,7 +251,9 @@ def perlmutter(spec: Spec) -> Network:
 def alps(spec: Spec) -> Network:
     """``alps:N``: N nodes of 4 GH200, 150 GB/s a pair, a 25 GB/s NIC a GPU."""
     nodes = spec.integer(0, "the number of nodes", default=1)
-    nvlink, nic = spec.links([LinkSpec(150 * GB), LinkSpec(25 * GB)])
+    nvlink, nic = spec.links(
+        [LinkSpec(150 * GB), LinkSpec(25 * GB)], hardware=_alphas("nvlink", "slingshot port")
+    )
     spec.finish()
     return _nodes_on_core(
         spec, nodes, lambda builder, node: _clique_node(builder, node, 4, nvlink, 1), nic
@@ -237,7 +267,10 @@ def frontier(spec: Spec) -> Network:
     its GCDs reach with 50 GB/s. Tiers of ``bw`` and ``alpha``: one Infinity Fabric link, NIC.
     """
     nodes = spec.integer(0, "the number of nodes", default=1)
-    fabric, nic = spec.links([LinkSpec(50 * GB), LinkSpec(25 * GB)])
+    fabric, nic = spec.links(
+        [LinkSpec(50 * GB), LinkSpec(25 * GB)],
+        hardware=_alphas("infinity fabric", "slingshot port"),
+    )
     spec.finish()
 
     def wire(builder: NetworkBuilder, node: int) -> Sequence[int]:
@@ -267,7 +300,7 @@ def tpuv4(spec: Spec) -> Network:
     sizes = spec.shape("the slice's sides", dimensions=3)
     whole = all(size % 4 == 0 for size in sizes)
     wrap = spec.flag("wrap", whole)
-    links = spec.links([LinkSpec(50 * GB)] * 3)
+    links = spec.links([LinkSpec(50 * GB)] * 3, hardware=_alphas("ici", "ici", "ici"))
     spec.finish()
     kind = "ring" if wrap else "line"
     network = product(spec.text, [Dimension(kind, s, link) for s, link in zip(sizes, links)])

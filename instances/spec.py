@@ -127,11 +127,21 @@ class Spec:
             raise self.error(f"{key}={text!r}; expected one of {', '.join(choices)}")
         return text
 
-    def links(self, defaults: Sequence[LinkSpec]) -> list[LinkSpec]:
-        """``bw`` and ``alpha`` for every dimension or tier, one of `defaults` each."""
+    def links(
+        self, defaults: Sequence[LinkSpec], *, hardware: Sequence[str] = ()
+    ) -> list[LinkSpec]:
+        """``bw`` and ``alpha`` for every dimension or tier, one of `defaults` each.
+
+        ``alpha=hardware`` takes the latencies in `hardware`, one a tier.
+        """
         count = len(defaults)
         bandwidths = self._per_tier("bw", count)
-        alphas = self._per_tier("alpha", count)
+        if self.option("alpha") == "hardware":
+            if not hardware:
+                raise self.error("alpha=hardware; the family is no machine, give a time (0.5us)")
+            alphas = list(hardware)
+        else:
+            alphas = self._per_tier("alpha", count)
         result = []
         for position, default in enumerate(defaults):
             bandwidth, alpha = default.bandwidth, default.alpha_ps

@@ -2,7 +2,8 @@
 
 Every family takes ``bw`` and ``alpha`` for its links, one value or one per dimension or tier
 separated by colons (``3d-rfs:2x4x8,bw=200GB/s:100GB/s:50GB/s,alpha=0.5us``), and ``multicast=yes``
-and ``reduce=yes`` for its switches. Latencies default to 0, bandwidths of the abstract families to
+and ``reduce=yes`` for its switches. Latencies default to 0 (of machines
+``alpha=hardware`` gives those of their links), bandwidths of the abstract families to
 1 GB/s and of the machines to what was published. A suffix makes the network uneven or removes parts
 of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `nestopt.instances.options`).
 """
@@ -78,6 +79,10 @@ def family_network(name: str) -> Network:
     elif spec.family in FAMILIES:
         network = FAMILIES[spec.family](spec)
     else:
+        family_of = spec.family.partition(",")[0].strip()
+        if family_of in FAMILIES or _GRID.match(family_of):
+            rest = name.partition(",")[2]
+            raise InputError(f"use a colon before the options: {family_of}:{rest}", field=name)
         raise unknown_name("topology", spec.family, [*FAMILIES, "mesh2d", "mesh3d", "torus2d"])
     if multicast or reduces:
         network = network.with_switches(multicast=multicast, reduces=reduces)

@@ -170,7 +170,7 @@ def test_the_command_line_and_the_library_give_the_same(tmp_path: Path) -> None:
         ({"threads": 1.5}, "threads 1.5"),
         ({"seed": -1}, "seed -1: expected a whole number of at least 0"),
         ({"seed": True}, "seed True"),
-        ({"rel_gap": 1}, "rel_gap 1: expected a number from 0 up to 1"),
+        ({"rel_gap": 1.5}, "rel_gap 1.5: expected a number from 0 to 1"),
         ({"set": 3}, "set 3: expected a mapping"),
         ({"set": {"iterations": None}}, "setting iterations: None"),
         ({"backend": 7}, "backend 7"),

@@ -2,6 +2,14 @@
 
 Exact whatever the durations are, since its times are not enumerated; on equal links the grid is
 quicker. The families of constraints have the names that they have in the grid models.
+
+| name | meaning |
+| --- | --- |
+| `used[h]`, `start[h]`, `arrival[h]` | hop h is taken; when it starts; when it arrives |
+| `at[c, v]` | tick from which node v holds chunk c |
+| `leave[c, v]` | tick at which node v has all parts of sum c that it will ever get |
+| `root[c, v]` | sum c becomes whole at node v |
+| `makespan` | the objective, ticks |
 """
 
 from __future__ import annotations
@@ -187,7 +195,15 @@ class CollectiveIntervals(Families):
 
     @family
     def add_delivery(self) -> None:
-        """Every target holds its chunk at the end."""
+        r"""Every target holds its chunk at the end.
+
+        .. math:: \bigvee_{h \to (c,v)} \mathit{used}_h \vee \mathit{root}_{c,v} \qquad \forall
+            c,\ v \in \mathrm{post}(c)
+
+        ``used[h]`` hop h is taken; ``root[c, v]`` the sum c becomes whole at v.
+
+        Tight: a clause; that it is one hop at most is the next family.
+        """
         for c, chunk in enumerate(self.problem.chunks):
             for v in chunk.targets:
                 if chunk.is_sum or v not in chunk.ready:
@@ -198,7 +214,13 @@ class CollectiveIntervals(Families):
 
     @family
     def add_single_arrival(self) -> None:
-        """A node receives a chunk at most once, and not if the sum becomes whole there."""
+        r"""A node receives a chunk at most once, and not if the sum becomes whole there.
+
+        .. math:: \mathrm{AtMostOne}\ (\mathit{used}_h:\ h \to (c, v);\ \mathit{root}_{c,v})
+            \qquad \forall c, v
+
+        Tight: one clique.
+        """
         for (c, v), hops in self.copies_into.items():
             ways = [hop.used for hop in hops]
             if (c, v) in self.root:
@@ -207,14 +229,29 @@ class CollectiveIntervals(Families):
 
     @family
     def add_holding(self) -> None:
-        """A node holds a chunk from its arrival on."""
+        r"""A node holds a chunk from its arrival on.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{at}_{c,v} \ge \mathit{arrival}_h \qquad
+            \forall h \to (c, v)
+
+        ``at[c, v]`` tick from which node v holds chunk c.
+
+        Tight: one time for each chunk and node, not for each hop.
+        """
         for hop in self.copies:
             held = self.at[hop.chunk, hop.head]
             self.model.add(held >= hop.arrival).only_enforce_if(hop.used)
 
     @family
     def add_causality(self) -> None:
-        """A copy leaves a node only while the node holds the chunk."""
+        r"""A copy leaves a node only while the node holds the chunk.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{start}_h \ge \mathit{at}_{c,u}, \qquad
+            \mathit{used}_h \Rightarrow \bigvee_{h' \to (c,u)} \mathit{used}_{h'} \vee
+            \mathit{root}_{c,u} \qquad \forall h = (c, u \to v)
+
+        Tight: times forbid circles, since every hop takes at least a tick.
+        """
         for hop in self.copies:
             c, u = hop.chunk, hop.tail
             chunk = self.problem.chunks[c]
@@ -227,7 +264,16 @@ class CollectiveIntervals(Families):
 
     @family
     def add_link_capacity(self) -> None:
-        """A link carries one chunk at a time."""
+        r"""A link carries one chunk at a time.
+
+        .. math:: \mathrm{NoOverlap}\ ([\mathit{start}_h, \mathit{start}_h + o_{c,e})\
+            \text{if}\ \mathit{used}_h) \qquad \forall e
+
+        ``o`` ticks that a send occupies its link.
+
+        Tight: a disjunctive resource of optional intervals, with edge finding in place of a time
+        grid.
+        """
         for e, intervals in self.intervals.items():
             taken = [
                 self.model.new_fixed_size_interval_var(low, high - low, f"busy[{e},{low}]")
@@ -238,7 +284,16 @@ class CollectiveIntervals(Families):
 
     @family
     def add_sum_formation(self) -> None:
-        """Every sum becomes whole at exactly one node; every other contributor passes on once."""
+        r"""Every sum becomes whole at exactly one node; every other contributor passes on once.
+
+        .. math:: \mathrm{ExactlyOne}_{v}\ \mathit{root}_{c,v}, \qquad \mathrm{ExactlyOne}\
+            (\mathit{used}_h:\ h \text{ a part out of } (c, v);\ \mathit{root}_{c,v}) \quad
+            \forall v \in \mathrm{pre}(c) \qquad \forall c \in \mathrm{sums}
+
+        Nodes that contribute nothing pass on at most once.
+
+        Tight: the parts of a sum form an in-tree: one way out of every contributor.
+        """
         for c in self.sums:
             self.model.add_exactly_one(x for (d, _), x in self.root.items() if d == c)
             for (d, v), _leave in self.leave.items():
@@ -254,7 +309,15 @@ class CollectiveIntervals(Families):
 
     @family
     def add_sum_progress(self) -> None:
-        """A part leaves a node, or the sum is whole there, when the node is done gathering."""
+        r"""A part leaves a node, or the sum is whole there, when the node is done gathering.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{start}_h \ge \mathit{leave}_{c,u}, \qquad
+            \mathit{root}_{c,v} \Rightarrow \mathit{at}_{c,v} \ge \mathit{leave}_{c,v}
+
+        ``leave[c, v]`` tick at which node v has all parts of sum c that it will ever get.
+
+        Tight: one time for each sum and node.
+        """
         for hop in self.parts:
             ready = self.leave[hop.chunk, hop.tail]
             self.model.add(hop.starts[0] >= ready).only_enforce_if(hop.used)
@@ -263,7 +326,16 @@ class CollectiveIntervals(Families):
 
     @family
     def add_no_late_contribution(self) -> None:
-        """A part arrives only where it can still be added, and is then passed on or made whole."""
+        r"""A part arrives only where it can still be added, and is then passed on or made whole.
+
+        .. math:: \mathit{used}_h \Rightarrow \mathit{leave}_{c,v} \ge \mathit{arrival}_h,
+            \qquad \mathit{used}_h \Rightarrow \bigvee \mathit{event}_{c,v} \qquad \forall h \to
+            (c, v)
+
+        ``event`` stands for the parts of c that leave v, and for ``root[c, v]``.
+
+        Tight: a precedence and a clause for each part.
+        """
         for hop in self.parts:
             c, v = hop.chunk, hop.head
             if (c, v) not in self.leave:
@@ -277,7 +349,13 @@ class CollectiveIntervals(Families):
 
     @family
     def add_makespan(self) -> None:
-        """The makespan is no less than any arrival, nor than the moment a target is served."""
+        r"""The makespan is no less than any arrival, nor than the moment a target is served.
+
+        .. math:: \mathit{makespan} \ge \mathit{at}_{c,v} \qquad \forall c,\ v \in
+            \mathrm{post}(c)
+
+        Tight: only targets count; what else arrives later serves no purpose.
+        """
         for c, chunk in enumerate(self.problem.chunks):
             for v in chunk.targets:
                 if (c, v) in self.at:

@@ -102,6 +102,7 @@ class CollectiveMilp(Families):
         self.add_holding()
         self.add_causality()
         self.add_link_capacity()
+        self.add_port_capacity()
         self.add_switch_copies()
         self.add_sum_formation()
         self.add_sum_progress()
@@ -113,13 +114,29 @@ class CollectiveMilp(Families):
 
     @family
     def add_delivery(self) -> None:
-        """Every target holds its chunk at the end."""
+        r"""Every target holds its chunk at the end.
+
+        .. math:: \sum_{t} \mathit{arrive}_{c,v,t} = 1 \qquad \forall c,\ v \in \mathrm{post}(c)
+
+        ``arrive[c, v, t]`` stands for the sends of chunk c that arrive at v at tick t, and for
+        ``whole[c, v, t]``.
+
+        Tight: exactly once, in place of at least once: a second copy is never needed.
+        """
         for c, v in self.windows.deliveries():
             self._add(self._arrivals(c, v) == 1, f"delivery_{c}_{v}")
 
     @family
     def add_single_arrival(self) -> None:
-        """A node that can multicast receives a chunk at most once."""
+        r"""A node that can multicast receives a chunk at most once.
+
+        .. math:: \sum_{t} \mathit{arrive}_{c,v,t} \le 1 \qquad \forall c,\ v \notin
+            \mathrm{post}(c)
+
+        Nodes that relay the chunk but need not hold it.
+
+        Tight: one clique over all links and ticks.
+        """
         for c, v in self.windows.relays():
             arrivals = self._arrivals(c, v)
             if len(arrivals) > 1:
@@ -127,14 +144,30 @@ class CollectiveMilp(Families):
 
     @family
     def add_holding(self) -> None:
-        """A node holds a chunk from the tick at which it arrives (or becomes whole) on."""
+        r"""A node holds a chunk from the tick at which it arrives (or becomes whole) on.
+
+        .. math:: \mathit{hold}_{c,v,t} = \mathit{hold}_{c,v,t-1} + \mathit{arrive}_{c,v,t}
+            \qquad \forall c, v, t
+
+        ``hold[c, v, t]`` node v holds chunk c at tick t; sources hold theirs from the beginning.
+
+        Tight: an equation, so that ``hold`` is integer whenever the sends are.
+        """
         for (c, v, t), hold in self.hold.items():
             gains = self._arrivals(c, v, t) + self.hold.get((c, v, t - 1), 0)
             self._add(hold == gains, f"holding_{c}_{v}_{t}")
 
     @family
     def add_causality(self) -> None:
-        """A copy leaves a node only while the node holds the chunk."""
+        r"""A copy leaves a node only while the node holds the chunk.
+
+        .. math:: \mathit{send}_{c,e,t} \le \mathit{hold}_{c,\mathrm{src}(e),t} \qquad \forall
+            c, e, t
+
+        Switches that cannot multicast are in the family of switch copies.
+
+        Tight: one state variable in place of a sum over all earlier arrivals.
+        """
         for (c, e, t), send in self.send.items():
             u = int(self.problem.src[e])
             if self.problem.multicast[u] and not self.windows.holds_initially(c, u, t):
@@ -142,14 +175,47 @@ class CollectiveMilp(Families):
 
     @family
     def add_link_capacity(self) -> None:
-        """A link carries one chunk at a time."""
+        r"""A link carries one chunk at a time.
+
+        .. math:: \sum_{c} \sum_{t - o_{c,e} < s \le t} (\mathit{send}_{c,e,s} +
+            \mathit{part}_{c,e,s}) \le 1 \qquad \forall e, t
+
+        ``o`` ticks that a send occupies its link. Cliques within another one are left out.
+
+        Tight: time-indexed cliques: the strongest form of a disjunctive resource.
+        """
         for index, clique in enumerate(self.windows.conflicts()):
             total = self._sum(self._binary(*key) for key in clique)
             self._add(total <= 1, f"link_capacity_{clique[0][2]}_{index}")
 
     @family
+    def add_port_capacity(self) -> None:
+        r"""Implied: a node holds no more chunks at the end than its links can have brought.
+
+        .. math:: \sum_{c:\ v \notin \mathrm{pre}(c)} \mathit{hold}_{c,v,H} \le
+            \sum_{e \in \mathrm{in}(v)} \left( 1 + \left\lfloor
+            \frac{H - d_e - f_e}{o_e} \right\rfloor \right) \qquad \forall v
+
+        ``f`` the first tick at which anything can start on the link, ``o`` and ``d`` the shortest
+        occupancy and transfer of any chunk, in ticks. Sums, which need not arrive, are left out.
+
+        Tight: implied by the cliques of the links; one row in place of all of them.
+        """
+        for index, (keys, room) in enumerate(self.windows.ports()):
+            total = self._sum(self.hold[k] for k in keys)
+            self._add(total <= room, f"port_capacity_{keys[0][1]}_{index}")
+
+    @family
     def add_switch_copies(self) -> None:
-        """A switch that cannot multicast sends on each copy that it received at most once."""
+        r"""A switch that cannot multicast sends on each copy that it received at most once.
+
+        .. math:: \sum_{e \in \mathrm{out}(v),\ s \le t} \mathit{send}_{c,e,s} \le \sum_{s \le
+            t} \mathit{arrive}_{c,v,s} \qquad \forall c, v, t
+
+        Counted by tick, so that the switch never gives what it has not got yet.
+
+        Tight: a cumulated flow balance, with consecutive ones.
+        """
         for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=False)):
             left = self._sum(self.send[k] for k in leaving)
             come = self._sum(self.send[k] for k in arrived)
@@ -157,7 +223,17 @@ class CollectiveMilp(Families):
 
     @family
     def add_sum_formation(self) -> None:
-        """Every sum becomes whole at exactly one node; every other contributor passes on once."""
+        r"""Every sum becomes whole at exactly one node; every other contributor passes on once.
+
+        .. math:: \sum_{v,t} \mathit{whole}_{c,v,t} = 1 \quad \forall c \in \mathrm{sums},
+            \qquad \sum_{t} \mathit{event}_{c,v,t} = 1 \quad \forall v \in \mathrm{pre}(c),
+            \qquad \sum_{t} \mathit{event}_{c,v,t} \le 1 \quad \forall v \notin \mathrm{pre}(c)
+
+        ``event[c, v, t]`` stands for the parts of sum c that leave v at tick t, and for
+        ``whole[c, v, t]``.
+
+        Tight: the parts of a sum form an in-tree: one way out of every contributor.
+        """
         for c in self.windows.sums:
             places = self._sum(self.whole[k] for k in self.windows.wholes_of(c))
             self._add(places == 1, f"sum_formation_{c}")
@@ -170,14 +246,31 @@ class CollectiveMilp(Families):
 
     @family
     def add_sum_progress(self) -> None:
-        """A node is done with a sum once it has passed on its part or has the whole."""
+        r"""A node is done with a sum once it has passed on its part or has the whole.
+
+        .. math:: \mathit{done}_{c,v,t} = \mathit{done}_{c,v,t-1} + \mathit{event}_{c,v,t}
+            \qquad \forall c \in \mathrm{sums}, v, t
+
+        ``done[c, v, t]`` by tick t node v has passed on what it had of sum c, or has it whole.
+
+        Tight: an equation, so that ``done`` is integer whenever the parts are.
+        """
         for (c, v, t), done in self.done.items():
             gains = self._events(c, v, t) + self.done.get((c, v, t - 1), 0)
             self._add(done == gains, f"sum_progress_{c}_{v}_{t}")
 
     @family
     def add_no_late_contribution(self) -> None:
-        """A part arrives only where it can still be added, and is then passed on or made whole."""
+        r"""A part arrives only where it can still be added, and is then passed on or made whole.
+
+        .. math:: \mathit{part}_{c,e,t} + \mathit{done}_{c,v,t+d_{c,e}-1} \le 1, \qquad
+            \mathit{part}_{c,e,t} \le \mathit{done}_{c,v,H} \qquad \forall c, e, t,\ v =
+            \mathrm{dst}(e)
+
+        ``d`` ticks from the start of a send to its arrival; ``H`` the horizon.
+
+        Tight: one state variable in place of all pairs of parts.
+        """
         for (c, e, t), part in self.part.items():
             v = int(self.problem.dst[e])
             if not self.problem.reduces[v]:
@@ -191,7 +284,17 @@ class CollectiveMilp(Families):
 
     @family
     def add_switch_parts(self) -> None:
-        """A switch that cannot add sends on every part that it received, each by itself."""
+        r"""A switch that cannot add sends on every part that it received, each by itself.
+
+        .. math:: \sum_{e \in \mathrm{out}(v),\ s \le t} \mathit{part}_{c,e,s} \le \sum_{e \in
+            \mathrm{in}(v),\ s + d_{c,e} \le t} \mathit{part}_{c,e,s}, \qquad \sum_{e \in
+            \mathrm{out}(v),\ s} \mathit{part}_{c,e,s} = \sum_{e \in \mathrm{in}(v),\ s}
+            \mathit{part}_{c,e,s} \qquad \forall c, v, t
+
+        In the end nothing stays in the switch.
+
+        Tight: a cumulated flow balance, with consecutive ones.
+        """
         for index, (leaving, arrived) in enumerate(self.windows.switch_balances(partial=True)):
             left = self._sum(self.part[k] for k in leaving)
             come = self._sum(self.part[k] for k in arrived)
@@ -203,10 +306,15 @@ class CollectiveMilp(Families):
 
     @family
     def add_symmetry_breaking(self) -> None:
-        """Of schedules that are images of each other only those survive that lead at one place.
+        r"""Of schedules that are images of each other only those survive that lead at one place.
 
-        For a symmetry that maps (chunk, node) to (chunk', node'), the chunk is at the node no later
-        than chunk' at node'.
+        .. math:: \mathit{hold}_{c',v',t} \le \mathit{hold}_{c,v,t} \qquad \forall t,\ ((c, v),
+            (c', v')) \in \Sigma
+
+        For a symmetry that maps (chunk, node) to (chunk', node'), the chunk is at the node no
+        later than chunk' at node'. Switched off with constraints of one's own.
+
+        Tight: Schreier-Sims inequalities on states, which have no constant.
         """
         for index, ((c, v), (d, w)) in enumerate(self.symmetries):
             for t in range(self.windows.horizon + 1):

@@ -12,6 +12,7 @@ Z. Cai et al., Synthesizing optimal collective algorithms, PPoPP 2021.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -175,8 +176,8 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
 
     ``--set`` keys: ``steps``, ``rounds`` (both needed). The makespan of the schedule is that of the
     link model, every send as early as it can start; ``stats["answer"]`` is ``feasible``,
-    ``infeasible`` or ``unknown``. That there is no algorithm of so many steps and rounds does not
-    make the instance infeasible: the result is then without a solution, not ``infeasible``.
+    ``infeasible`` or ``unknown``. What is proved infeasible is the question, not the instance: the
+    reason says so.
     """
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.judge.check import check_schedule
@@ -213,8 +214,9 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
         stats={"steps": steps, "rounds": rounds, "answer": answer, "rounds_of_steps": lengths},
     )
     if answer == "infeasible":
-        result.termination = Termination(Reason.NO_SOLUTION, Limit.ITERATIONS)
-        result.stats["reason"] = f"no algorithm has {steps} steps and {rounds} rounds"
+        result.termination = Termination(Reason.INFEASIBLE)
+        result.bound = math.inf
+        result.infeasible_because = (f"no algorithm has {steps} steps and {rounds} rounds",)
     elif answer == "feasible":
         bound = best_bound(instance)
         schedule = timed(instance, sends)

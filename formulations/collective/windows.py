@@ -1,4 +1,27 @@
-"""When the variables of the exact models can be true, and which of them belong together."""
+"""When the variables of the exact models can be true, and which of them belong together.
+
+Sets and parameters of the models on a time grid:
+
+| symbol | code | meaning | unit |
+| --- | --- | --- | --- |
+| c | `problem.chunks` | chunks; sums are those that are added up on the way | |
+| pre, post | `ready`, `targets` | nodes that hold (contribute to) a chunk; that must hold it | |
+| v, e | `num_nodes`, `num_links` | nodes; links from src(e) to dst(e) | |
+| t, H | `horizon` | ticks 0 to H; H is the makespan that is asked for | ticks |
+| o, d | `occupancy`, `transfer` | how long a send occupies its link; until it arrives | ticks |
+| Sigma | `symmetries` | pairs ((c, v), (c', v')) of places that a symmetry maps | |
+
+Variables (each only at the ticks where it can be true; binary, in the MILP `hold` and `done`
+continuous):
+
+| name | meaning |
+| --- | --- |
+| `send[c, e, t]` | a copy of chunk c (of a sum: of the whole) starts on link e at tick t |
+| `part[c, e, t]` | what src(e) has of sum c starts to move over e at tick t |
+| `whole[c, v, t]` | sum c becomes whole at node v at tick t |
+| `hold[c, v, t]` | node v holds chunk c (the whole sum) at tick t |
+| `done[c, v, t]` | by tick t node v has passed on what it had of sum c, or has it whole |
+"""
 
 from __future__ import annotations
 
@@ -231,6 +254,31 @@ class Windows:
                 ):
                     yield clique
                 previous = set(clique)
+
+    def ports(self) -> Iterator[tuple[list[tuple[int, int, int]], int]]:
+        """For each node, the places that are filled by arrivals alone, and how many can come.
+
+        The keys are those of ``hold`` at the end for the chunks that a node does not hold from the
+        beginning; how many can arrive by then follows from its links, one send after another. Only
+        where more chunks are wanted than can come is there anything to say sooner than the links'
+        own constraints say it, but it is stated for every node.
+        """
+        problem = self.problem
+        shortest = problem.occupancy.min(axis=0), problem.transfer.min(axis=0)
+        copies = [c for c, chunk in enumerate(problem.chunks) if not chunk.is_sum]
+        earliest: dict[int, int] = {}
+        for c in copies:
+            for e, starts in self._send_range[c].items():
+                earliest[e] = min(earliest.get(e, FAR), starts[0])
+        for v in np.flatnonzero(problem.multicast).tolist():
+            wanted = [c for c in copies if v not in problem.chunks[c].ready]
+            keys = [(c, v, self.horizon) for c in wanted if self._first[c][v] <= self.horizon]
+            room = 0
+            for e in self.into[v]:
+                spare = self.horizon - int(shortest[1][e]) - earliest.get(e, FAR)
+                room += spare // int(shortest[0][e]) + 1 if spare >= 0 else 0
+            if len(keys) > 1:
+                yield keys, room
 
     def switch_balances(
         self, *, partial: bool

@@ -190,7 +190,16 @@ class PlacementChoices(Families):
 
     @family
     def add_stage_order(self) -> None:
-        """The stages in use are the last ones, at least one, and none is empty."""
+        r"""The stages in use are the last ones, at least one, and none is empty.
+
+        .. math:: \sum_{o} \mathit{in}_{o,p} \ge \mathit{use}_p, \qquad \mathit{use}_0 = 1,
+            \qquad \mathit{use}_p \le \mathit{use}_{p-1} \qquad \forall p
+
+        ``use[p]`` there is a stage at position p, counted from the end. A scenario with a given
+        number of stages has ``use[p] = 1`` everywhere.
+
+        Tight: numbering from the end makes the activations in flight a constant of the position.
+        """
         for p in self.positions:
             held = self._sum(self.inside(o, p) for o in self.operators)
             self._add(held >= self.use[p], "stage_order_filled", p)
@@ -201,7 +210,19 @@ class PlacementChoices(Families):
 
     @family
     def add_operator_assignment(self) -> None:
-        """Each operator lies in one stage in use; prefixes of the pipeline are ideals."""
+        r"""Each operator lies in one stage in use; prefixes of the pipeline are ideals.
+
+        .. math:: \mathit{in}_{o,p} = \mathit{late}_{o,p} - \mathit{late}_{o,p-1}, \qquad 0 \le
+            \mathit{in}_{o,p} \le \mathit{use}_p \qquad \forall o, p
+
+        .. math:: \mathit{late}_{u,p} \le \mathit{late}_{v,p} \qquad \forall (u, v) \in E,\ p
+
+        ``late[o, p]`` operator o lies in one of the stages 0 to p; it is 0 below the first
+        position and 1 at the last.
+
+        Tight: prefix variables make order and assignment totally unimodular, which assignment
+        variables with one constraint for each pair of stages are not.
+        """
         for o in self.operators:
             for p in self.positions:
                 inside = self.inside(o, p)
@@ -216,9 +237,18 @@ class PlacementChoices(Families):
 
     @family
     def add_configurations(self) -> None:
-        """A stage in use has one configuration, which suits all its operators.
+        r"""A stage in use has one configuration, which suits all its operators.
 
-        Expert parallelism is for stages that hold an operator with experts.
+        .. math:: \sum_{c} \mathit{config}_{p,c} = \mathit{use}_p, \qquad \mathit{in}_{o,p} +
+            \mathit{config}_{p,c} \le 1 \quad \forall o \notin O_c, \qquad \sum_{o \in
+            O^{\mathrm{experts}}} \mathit{in}_{o,p} \ge \mathit{config}_{p,c} \quad \forall c:\
+            e_c > 1
+
+        ``O_c`` operators that configuration c suits; ``e_c`` its expert degree: expert
+        parallelism is for stages that hold an operator with experts.
+
+        Tight: pairs that do not go together exclude each other directly, without a product of
+        choices.
         """
         for p in self.positions:
             chosen = self._sum(self.config[p, c.index] for c in self.scenario.configs)
@@ -240,7 +270,13 @@ class PlacementChoices(Families):
 
     @family
     def add_uniformity(self) -> None:
-        """If the space asks for it, all stages have the same configuration."""
+        r"""If the space asks for it, all stages have the same configuration.
+
+        .. math:: \mathit{config}_{p,c} \le \mathit{config}_{0,c} \qquad \forall p > 0,\ c
+
+        Tight: each stage is compared with the last one only; a stage that is not in use has no
+        configuration and satisfies it by itself.
+        """
         if not self.data.space.uniform:
             return
         for p in self.positions[1:]:
@@ -251,7 +287,17 @@ class PlacementChoices(Families):
 
     @family
     def add_chunks(self) -> None:
-        """Interleaving: a stage's chunks are equal in each repeated kind, and none is empty."""
+        r"""Interleaving: a stage's chunks are equal in each repeated kind, and none is empty.
+
+        .. math:: \sum_{o \in O_k} \mathit{in}_{o,p} = v\, \mathit{chunks\_of}_{k,p}, \qquad
+            \sum_{o} \mathit{in}_{o,p} \ge v\, \mathit{use}_p \qquad \forall k:\ |O_k| > 1,\
+            \forall p
+
+        ``O_k`` operators of kind k; ``v`` chunks a stage (1: the family is empty); ``chunks_of[k,
+        p]`` a whole number.
+
+        Tight: an equation with an integer multiple; divisibility has no weaker linear form.
+        """
         if self.scenario.schedule.chunks == 1:
             return
         for p in self.positions:
@@ -268,7 +314,18 @@ class PlacementChoices(Families):
 
     @family
     def add_devices(self) -> None:
-        """Every role of the chosen grid has a device, and no cell has more than its devices."""
+        r"""Every role of the chosen grid has a device, and no cell has more than its devices.
+
+        .. math:: \sum_{a} \mathit{role}_{p,g,i,a} = \mathit{grid}_{p,g} \quad \forall p, g, i
+            \in I_g, \qquad \sum_{p,g,i} \mathit{role}_{p,g,i,a} \le |a| \quad \forall a
+
+        ``role[p, g, i, a]`` the stage has grid g and the device of its role i is of cell a; a
+        cell is a set of ``|a|`` alike devices; ``grid[p, g]`` is the sum of ``config`` over the
+        grid's configurations.
+
+        Tight: cells in place of devices leave out all plans that differ by the names of alike
+        devices.
+        """
         for p in self.positions:
             for g in self.scenario.grids:
                 chosen = self.has_grid(p, g)

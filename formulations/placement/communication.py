@@ -27,7 +27,18 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_members(self) -> None:
-        """Count the members that every family group has in every group of the tree."""
+        r"""Count the members that every family group has in every group of the tree.
+
+        .. math:: \sum_{v} \mathit{member}_{p,g,f,n,h,v} = \mathit{grid}_{p,g}, \qquad \sum_{v}
+            v\, \mathit{member}_{p,g,f,n,h,v} = \sum_{i \in n} \sum_{a \in h}
+            \mathit{role}_{p,g,i,a} \qquad \forall p, g, f, n, h
+
+        ``member[p, g, f, n, h, v]`` group n of family f (tensor axis, context, expert, replicas)
+        has v devices in group h of the tree. Only for groups h in which some class restricts the
+        count.
+
+        Tight: one binary for each count lets a class exclude single counts.
+        """
         for p in self.positions:
             for g in self.scenario.grids:
                 for f in g.families:
@@ -53,7 +64,24 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_communication_classes(self) -> None:
-        """Every family has one class, whose conditions its members keep."""
+        r"""Every family has one class, whose conditions its members keep.
+
+        .. math:: \sum_{k} \mathit{comm}_{p,g,f,k} = \mathit{grid}_{p,g}, \qquad
+            \mathit{member}_{p,g,f,n,h,v} \le \sum_{k \text{ allows } v \text{ in } h}
+            \mathit{comm}_{p,g,f,k}
+
+        .. math:: \sum_{i,\,a \in h} \mathit{role}_{p,g,i,a} \le \min(|I_g|, |h|) \sum_{k \text{
+            allows } h} \mathit{comm}_{p,g,f,k}, \qquad \sum_{n,v} \tau(v)\,
+            \mathit{member}_{p,g,f,n,h,v} \le \sum_{k} \tau^{\max}_{k,h}\,
+            \mathit{comm}_{p,g,f,k}
+
+        ``comm[p, g, f, k]`` the family costs no more than class k says; ``tau`` what a group with
+        v members inside adds to the crossing groups, members or volume at an uplink, and ``tau
+        max`` what the class allows.
+
+        Tight: right-hand sides are sums over classes, so that no constant is larger than a
+        class's own.
+        """
         for p in self.positions:
             for g in self.scenario.grids:
                 for f in g.families:
@@ -96,11 +124,20 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_crossing_families(self) -> None:
-        """Implied: groups over X, Y, Z and dense ones meet in one device, so one spreads the other.
+        r"""Implied: groups over X, Y, Z and dense ones meet in one device; one spreads the other.
 
-        Where every group of one family stays inside a group of the tree, each that is inside brings
-        one member of every group of the other family that it meets; so these have equally many
-        members there.
+        .. math:: \mathit{member}_{p,g,f',n',h,v} \le \mathit{member}_{p,g,f',n,h,v} + 1 -
+            \sum_{k:\ \mathit{span}_k \le \ell(h)} \mathit{comm}_{p,g,f,k} \qquad \forall f \ne
+            f',\ n, n' \text{ that the same groups of } f \text{ meet}
+
+        .. math:: \mathit{comm}_{p,g,f,k} \le \sum_{k' \text{ compatible with } k}
+            \mathit{comm}_{p,g,f',k'}
+
+        Where every group of one family stays inside a group of the tree, each that is inside
+        brings one member of every group of the other family that it meets; so these have equally
+        many members there.
+
+        Tight: implied by integrality; in the relaxation it couples families that share devices.
         """
         for p in self.positions:
             for g in self.scenario.grids:
@@ -140,7 +177,16 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_type_sets(self) -> None:
-        """A stage has the set of types of its devices."""
+        r"""A stage has the set of types of its devices.
+
+        .. math:: \sum_{y} \mathit{types}_{p,y} = \mathit{use}_p, \qquad \mathit{role}_{p,g,i,a}
+            \le \sum_{y \ni \mathit{type}(a)} \mathit{types}_{p,y} \qquad \forall p, g, i, a
+
+        ``types[p, y]`` the stage's devices are of the types of set y. A larger set is never
+        cheaper, so the smallest is chosen without being forced.
+
+        Tight: the sum over all sets that contain the type, for each role by itself.
+        """
         for p in self.positions:
             sets = self._sum(self.types[p, y] for y in range(len(self.data.type_sets)))
             self._add(sets == self.use[p], "type_set", p)
@@ -159,9 +205,17 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_boundary_levels(self) -> None:
-        """A boundary between stages in use has one class, of a level that every replica keeps to.
+        r"""A boundary between stages in use has one class, of a level that every replica keeps to.
 
-        Below that level each replica's devices of both stages are in the group of its first one.
+        .. math:: \sum_{k} \mathit{boundary}_{p,k} = \mathit{use}_{p+1}, \qquad
+            \mathit{rank}_{q,r,j,h} \le \mathit{rank}_{p,r,0,h} + 1 - \sum_{k:\ \ell_k \le
+            \ell(h)} \mathit{boundary}_{p,k} \qquad \forall p,\ q \in \{p, p+1\},\ r, j, h
+
+        ``boundary[p, k]`` the boundary between the stages p + 1 and p has class k = (level,
+        alpha, beta); ``rank[q, r, j, h]`` the device of rank j of replica r is in group h. Below
+        the class's level each replica's devices of both stages are in the group of its first one.
+
+        Tight: each rank is compared with the first one only, and the constant is 1.
         """
         classes = self.scenario.boundary_classes
         for p in range(self.scenario.positions - 1):
@@ -192,7 +246,20 @@ class PlacementCommunication(PlacementChoices):
 
     @family
     def add_boundary_rates(self) -> None:
-        """The devices on both sides of a boundary are as good as its class says."""
+        r"""The devices on both sides of a boundary are as good as its class says.
+
+        .. math:: \sum_{i,\,a \in h} \mathit{role}_{q,g,i,a} \le \sum_{k} \rho_{g,h,k}\,
+            \mathit{boundary}_{p,k} + M_{g,h}\, (1 - \mathit{use}_{p+1}) \qquad \forall p,\ q
+            \in \{p, p+1\},\ g, h
+
+        ``rho`` devices that a stage of grid g may have in group h if the boundary has class k:
+        none where latency or port are worse, and no more than the uplink's rate allows; ``M`` is
+        the smaller of the grid's roles and the group's devices. The last term is only there for q
+        = p.
+
+        Tight: the constant is the number of devices that fit, and is needed only where no stage
+        follows.
+        """
         for p in range(self.scenario.positions - 1):
             for q in (p, p + 1):
                 for g in self.scenario.grids:

@@ -7,6 +7,17 @@ eight digits, so the rounding of a whole plan is below `precision` of its price 
 can be solved (more digits overflow in CP-SAT's presolve, which then loses solutions). Memory is
 rounded down too: a plan that does not really fit is found out by the evaluator and its stage
 forbidden.
+
+Variables of this model alone:
+
+| name | meaning |
+| --- | --- |
+| `grid_share[o, p, g]` | operator o is in stage p, which has grid g (binary) |
+| `spent[p, f]` | what family f costs the stage (integer, `unit` seconds) |
+| `step[p]`, `collective[p, f]` | optimizer step; synchronisation of a family (integer) |
+| `both[p]` | the stage has both tied operators (binary) |
+| `leaves[u, p, s]` | an edge of u of at least the s-th size crosses the cut (binary) |
+| `working[p]`, `gathered[p]` | bytes of the largest operator (integer) |
 """
 
 from __future__ import annotations
@@ -107,6 +118,7 @@ class PlacementCpsat(PlacementModel):
         self.add_crossing_families()
         self.add_type_sets()
         self.add_shares()
+        self.add_joint_choices()
         self.add_boundary_levels()
         self.add_boundary_rates()
         self.add_cuts()
@@ -138,8 +150,8 @@ class PlacementCpsat(PlacementModel):
         self.spent = {
             (p, f): self._whole(most, "spent", p, f) for p in self.positions for f in families
         }
-        self.share = {
-            (o, p, g.index): self._binary("share", o, p, g.index)
+        self.grid_share = {
+            (o, p, g.index): self._binary("grid_share", o, p, g.index)
             for o in self.operators
             for p in self.positions
             for g in self.scenario.grids
@@ -241,21 +253,68 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_shares(self) -> None:
-        """An operator meets the grid of its stage (which keeps the linear relaxation tight)."""
+        r"""An operator meets the grid of its stage.
+
+        .. math:: \sum_{g} \mathit{grid\_share}_{o,p,g} = \mathit{in}_{o,p}, \qquad
+            \mathit{grid\_share}_{o,p,g} \le \mathit{grid}_{p,g} \qquad \forall o, p, g
+
+        ``grid_share[o, p, g]`` operator o is in stage p, which has grid g.
+
+        Tight: it only serves the linear relaxation, which knows nothing of enforced prices
+        otherwise.
+        """
         for p in self.positions:
             for o in self.operators:
-                split = self.sum([self.share[o, p, g.index] for g in self.scenario.grids])
+                split = self.sum([self.grid_share[o, p, g.index] for g in self.scenario.grids])
                 self._add(split == self.inside(o, p), "shares", o, p)
             for g in self.scenario.grids:
                 chosen = self.has_grid(p, g)
                 for o in self.operators:
-                    self._add(self.share[o, p, g.index] <= chosen, "share", o, p, g.index)
+                    self._add(self.grid_share[o, p, g.index] <= chosen, "grid_share", o, p, g.index)
+
+    @family
+    def add_joint_choices(self) -> None:
+        r"""A price that depends on several choices is met exactly if all of them are made.
+
+        .. math:: \sum_{i} \mathit{line}_{p,c,f,k,i} \ge \mathit{config}_{p,c} +
+            \mathit{comm}_{p,g,f,k} - 1, \qquad \mathit{line}_{p,c,f,k,i} \le
+            \mathit{config}_{p,c}, \qquad \mathit{line}_{p,c,f,k,i} \le \mathit{comm}_{p,g,f,k}
+
+        ``line``: the algorithm that synchronises. All other joint prices are constraints that
+        hold only if their choices are made (``OnlyEnforceIf``), so they need no variables of
+        their own.
+
+        Tight: clauses of three literals; propagation is complete.
+        """
+        if self.scenario.weights[2] == 0:
+            return
+        for p in self.positions:
+            for c in self.scenario.configs:
+                config = self.config[p, c.index]
+                for f, by_class in c.sync.items():
+                    for k, lines in enumerate(by_class):
+                        key = (p, c.index, f, k)
+                        chosen = self._choice(p, c, f, k)
+                        row = [self.line[(*key, i)] for i in range(len(lines) + 1)]
+                        self._add(self.sum(row) >= config + chosen - 1, "line", *key)
+                        for i, line in enumerate(row):
+                            self._add(line <= config, "line_config", *key, i)
+                            self._add(line <= chosen, "line_class", *key, i)
 
     @family
     def add_cuts(self) -> None:
-        """A cut carries, for each operator before it, its largest edge to one behind it.
+        r"""A cut carries, for each operator before it, its largest edge to one behind it.
 
-        Of an operator's different edge sizes each adds its excess over the next smaller one.
+        .. math:: \mathit{leaves}_{u,p,s} \ge \mathit{late}_{v,p} - \mathit{late}_{u,p} \quad
+            \forall (u, v) \in E:\ b_{uv} \ge s, \qquad \text{bytes of cut } p = \sum_{u}
+            \sum_{s} (s - s^{-})\, \mathit{leaves}_{u,p,s}
+
+        ``s`` the different sizes of an operator's edges, ``s-`` the next smaller one (0 at
+        first): each adds its excess. With a single edge of a size ``leaves`` is the difference
+        itself.
+
+        Tight: a maximum over edges as a telescoping sum of binaries, without a continuous
+        variable.
         """
         edges: dict[int, list[tuple[float, int]]] = {}
         for edge in self.data.workload.edges:
@@ -277,7 +336,15 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_tied_parameters(self) -> None:
-        """Shared parameters count once in a stage that has both tied operators."""
+        r"""Shared parameters count once in a stage that has both tied operators.
+
+        .. math:: \mathit{both}_p \le \mathit{in}_{o,p} \qquad \forall p,\ o \in \{\text{first},
+            \text{second}\}
+
+        ``both[p]`` the stage has both; it only saves memory and time, so upper bounds suffice.
+
+        Tight: two clauses.
+        """
         tied = self.data.workload.tied
         if tied is None:
             return
@@ -287,7 +354,24 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_memory(self) -> None:
-        """States, activations in flight, working set and buffers fit into the smallest device."""
+        r"""States, activations in flight, working set and buffers fit into the smallest device.
+
+        .. math:: \mathit{config}_{p,c} \Rightarrow \sum_{o} \lfloor M_{o,c,p} \rfloor\,
+            \mathit{in}_{o,p} + \mathit{working}_p + \mathit{gathered}_p + \sum_{q \in \{p-1,
+            p\}} \lfloor \beta_c\, \text{bytes of cut } q \rfloor \le \sum_{y} \lceil C_y
+            \rceil\, \mathit{types}_{p,y} \qquad \forall p, c
+
+        .. math:: \mathit{config}_{p,c} \Rightarrow \mathit{working}_p \ge \lfloor W_{o,c}
+            \rfloor\, \mathit{in}_{o,p} \qquad \forall p, c, o
+
+        ``M`` bytes of states and of the activations in flight at position p; ``W`` bytes of which
+        the largest operator's count (likewise for ``gathered``); ``beta`` buffer bytes per byte
+        of the cuts; ``C_y`` the least usable memory of type set y; all in hundred-millionths of
+        the largest. Shared parameters of tied operators count once. What rounding lets through is
+        found out by the evaluator.
+
+        Tight: an implication for each configuration, not a big M.
+        """
         scenario = self.scenario
         if scenario.always_fits:
             return
@@ -323,7 +407,17 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_boundary_times(self) -> None:
-        """A boundary takes its class's latency, and its class's rate for what the cut carries."""
+        r"""A boundary takes its class's latency, and its class's rate for what the cut carries.
+
+        .. math:: \mathit{boundary}_{p,k} \Rightarrow \mathit{boundary\_time}_p \ge \lfloor \chi
+            \alpha_k \rfloor + \sum_{u,s} \lfloor \chi \beta_k s\,(b - b^{-}) \rfloor\,
+            \mathit{leaves}_{u,p,b} \qquad \forall p, k
+
+        ``chi`` crossings of a micro-batch (two, times the chunks); ``alpha`` seconds, ``beta``
+        seconds per byte; ``s`` samples of a micro-batch.
+
+        Tight: an implication for each class, linear in binaries.
+        """
         scenario = self.scenario
         for p, time in self.boundary_time.items():
             for k, (_, alpha, beta) in enumerate(scenario.boundary_classes):
@@ -339,7 +433,23 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_stage_times(self) -> None:
-        """A stage takes its operators' times and both boundaries'; the largest is at least each."""
+        r"""A stage takes its operators' times and both boundaries'; the largest is at least each.
+
+        .. math:: \mathit{config}_{p,c} \wedge \mathit{comm}_{p,g,f,k} \Rightarrow
+            \mathit{spent}_{p,f} \ge \sum_{o} \lfloor \epsilon_{o,c,f,k} \rfloor\,
+            \mathit{in}_{o,p} \qquad \forall p, c, f, k
+
+        .. math:: \mathit{stage\_time}_p \ge \sum_{f} \mathit{spent}_{p,f} +
+            \mathit{boundary\_time}_{p-1} + \mathit{boundary\_time}_p, \qquad
+            \mathit{largest\_stage\_time} \ge \mathit{stage\_time}_p \qquad \forall p
+
+        ``spent[p, f]`` what family f costs the stage; under ``TYPES`` (with ``types`` in place of
+        ``comm``) it holds the operators' own times too, and it is at least what the grid's
+        cheapest configuration takes, by ``grid_share``.
+
+        Tight: one implication for each combination of choices; the floor by grids is for the
+        relaxation.
+        """
         configs = self.scenario.configs
         for p in self.positions:
             for c in configs:
@@ -356,7 +466,7 @@ class PlacementCpsat(PlacementModel):
                             )  # fmt: skip
             least = [
                 self._least(o, g) * share
-                for (o, q, g), share in self.share.items()
+                for (o, q, g), share in self.grid_share.items()
                 if q == p and self._least(o, g) > 0
             ]
             self._add(self.spent[p, TYPES] >= self.sum(least), "spent_least", p)
@@ -394,10 +504,21 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_synchronisation(self) -> None:
-        """The largest synchronisation is at least every stage's, its optimizer step included.
+        r"""The largest synchronisation is at least every stage's, its optimizer step included.
 
-        A collective takes the least of its algorithms' times, so one line is chosen; the first
-        stands for no parameters at all.
+        .. math:: \mathit{config}_{p,c} \wedge \mathit{types}_{p,y} \Rightarrow \mathit{step}_p
+            \ge \sum_{o} \lfloor \sigma_{o,c,y} \rfloor\, \mathit{in}_{o,p}, \qquad
+            \mathit{line}_{p,c,f,k,i} \Rightarrow \mathit{collective}_{p,f} \ge \lfloor \alpha_i
+            \rfloor + \sum_{o} \lfloor \beta_i q_{o,f} \rfloor\, \mathit{in}_{o,p}
+
+        .. math:: \mathit{largest\_sync} \ge \mathit{step}_p + \sum_{f}
+            \mathit{collective}_{p,f} \qquad \forall p
+
+        ``sigma`` seconds of the optimizer step; ``q`` parameters of an operator; a collective
+        takes the least of its algorithms' lines alpha + beta x, so one line is chosen; the first
+        stands for no parameters at all and demands that there are none.
+
+        Tight: an implication for each line, not a big M.
         """
         if self.scenario.weights[2] == 0:
             return
@@ -426,13 +547,7 @@ class PlacementCpsat(PlacementModel):
             present -= math.ceil(tied.params * share) * self.both[p]
         for k, lines in enumerate(c.sync[f]):
             key = (p, c.index, f, k)
-            chosen = self._choice(p, c, f, k)
             row = [self.line[(*key, i)] for i in range(len(lines) + 1)]
-            config = self.config[p, c.index]
-            self._add(self.sum(row) >= config + chosen - 1, "line", *key)
-            for i, line in enumerate(row):
-                self._add(line <= config, "line_config", *key, i)
-                self._add(line <= chosen, "line_class", *key, i)
             self._add(present <= 0, "line_nothing", *key, when=[row[0]])
             for line, (intercept, slope) in zip(row[1:], lines):
                 price = self._held(p, [self._down_sync(slope * x) for x in values])
@@ -445,7 +560,17 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_capacities(self) -> None:
-        """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
+        r"""Within the cutoff, a stage of a configuration holds only so many operators of a kind.
+
+        .. math:: \mathit{config}_{p,c} \Rightarrow \sum_{o \in O_k} \mathit{in}_{o,p} \le
+            \left\lfloor \frac{L}{\tau_{k,c}} \right\rfloor, \qquad \mathit{config}_{p,c} \wedge
+            \mathit{comm}_{p,g,f,m} \Rightarrow \sum_{o \in O_k} \mathit{in}_{o,p} \le
+            \left\lfloor \frac{L}{\tau_{k,c} + \epsilon_{k,c,f,m}} \right\rfloor
+
+        ``L`` the longest stage of a plan within the cutoff, seconds; ``O_k`` operators of kind k.
+
+        Tight: rounding down a quotient that the relaxation takes as it is (a Chvatal cut).
+        """
         for p in self.positions:
             for c in self.scenario.configs:
                 config = self.config[p, c.index]
@@ -467,7 +592,18 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_floors(self) -> None:
-        """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""
+        r"""Bounds that hold for every plan of the scenario.
+
+        .. math:: \sum_{p} \mathit{stage\_time}_p \ge \sum_{o} \min_{c} \tau_{o,c}, \qquad
+            \mathit{largest\_stage\_time} \ge \max \left( \max_{o} \min_{c} \tau_{o,c},\
+            \frac{1}{D} \sum_{o} \min_{c} |I_c| \tau_{o,c},\ \frac{1}{|P|} \sum_{o} \min_{c}
+            \tau_{o,c} \right)
+
+        ``D`` alive devices, ``|I_c|`` devices of a configuration: no operator is split over
+        stages, and stage time times devices is at least each operator's cheapest device time.
+
+        Tight: implied, but the relaxation does not see them.
+        """
         total, largest = self.scenario.floors
         slack = len(self.operators) + 2 * len(self.positions)
         times = self.sum(list(self.stage_time.values()))
@@ -476,7 +612,16 @@ class PlacementCpsat(PlacementModel):
 
     @family
     def add_cutoff(self) -> None:
-        """Only plans of at most the cutoff are wanted."""
+        r"""Only plans of at most the cutoff are wanted.
+
+        .. math:: w_1 \sum_{p} \mathit{stage\_time}_p + w_2\, \mathit{largest\_stage\_time} +
+            w_3\, \mathit{largest\_sync} \le U
+
+        ``w`` weights of the schedule's closed form (MODEL.md, section 5); ``U`` the objective of
+        the best plan known, seconds.
+
+        Tight: the objective itself; an infeasible model then proves the bound U.
+        """
         if math.isfinite(self.cutoff):
             most = math.floor(self.cutoff * self._scale / self.unit)
             self._add(self.objective <= most, "cutoff")

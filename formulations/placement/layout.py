@@ -18,9 +18,24 @@ class PlacementLayout(PlacementChoices):
 
     @family
     def add_structure(self) -> None:
-        """Structured space: devices are runs of the line of alive devices, in stage order.
+        r"""Structured space: devices are runs of the line of alive devices, in stage order.
 
-        With the outer layout all stages share one window.
+        .. math:: \sum_{k} \mathit{place}_{p,g,k} = \mathit{grid}_{p,g}, \qquad
+            \mathit{role}_{p,g,i,a} = \sum_{k:\ \text{role } i \text{ of place } k \in a}
+            \mathit{place}_{p,g,k}
+
+        .. math:: \sum_{g,k:\ \mathit{end}_k > s} \mathit{place}_{p,g,k} + \sum_{g,k:\
+            \mathit{start}_k \le s} \mathit{place}_{p-1,g,k} \le 1 \qquad \forall p > 0,\ s
+
+        .. math:: \sum_{n} \mathit{window}_n = 1, \qquad \sum_{g,k:\ \text{window } n}
+            \mathit{place}_{p,g,k} \le \mathit{window}_n
+
+        ``place[p, g, k]`` the stage's run is the k-th of its grid, from ``start`` to ``end`` on
+        the line; with the layout ``outer`` all stages share one window n, repeated for every
+        replica.
+
+        Tight: order is stated for every point s of the line, which gives cliques in place of
+        pairs.
         """
         scenario = self.scenario
         if not scenario.scenario.layout:
@@ -67,11 +82,21 @@ class PlacementLayout(PlacementChoices):
 
     @family
     def add_symmetry(self) -> None:
-        """General space: one order of alike replicas, ranks and groups of the tree.
+        r"""General space: one order of alike replicas, ranks and groups of the tree.
+
+        .. math:: \sum_{a \le b} \mathit{role}_{p,g,j,a} \le \sum_{a \le b}
+            \mathit{role}_{p,g,i,a} \qquad \forall p, g,\ (i, j) \in R_g,\ b
+
+        .. math:: \mathit{inside}_{p,g,i,h} \le \sum_{(p',g',i') \prec (p,g,i)}
+            \mathit{inside}_{p',g',i',h'} \qquad \forall h \text{ with twin } h'
 
         The devices of all roles, stage by stage from the last, form a word of cells. Renumbering
         replicas, ranks or alike siblings gives a plan of the same price; only words that no such
-        step makes lexicographically smaller are needed.
+        step makes lexicographically smaller are needed. ``R_g`` pairs of first roles of
+        neighbouring ranks (at the last stage: of neighbouring replicas too); ``inside`` the
+        role's device is in a group of the tree. Switched off with constraints of one's own.
+
+        Tight: prefix sums over cells state the lexicographic order without a constant.
         """
         if not self.symmetry or self.scenario.scenario.layout:
             return

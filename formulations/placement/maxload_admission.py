@@ -44,7 +44,7 @@ def names_of(model_class: type[Any], additions: tuple[Addition, ...]) -> tuple[s
 
 def is_impossible(model: Any, options: SolveOptions) -> bool | None:
     """Whether a model has no solution at all; None if the time is over first."""
-    chosen = replace(options, rel_gap=1.0, write_model=None, progress=None)
+    chosen = replace(options, rel_gap=0.999999, write_model=None, progress=None)
     outcome = model.solve(chosen, min(options.time_limit, _SECONDS))
     if outcome.termination.reason is Reason.INFEASIBLE:
         return True

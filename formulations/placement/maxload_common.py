@@ -1,4 +1,16 @@
-"""What both max-load models start from: units, a cutoff, and what the cutoff implies."""
+"""What both max-load models start from: units, a cutoff, and what the cutoff implies.
+
+| symbol | code | meaning | unit |
+| --- | --- | --- | --- |
+| v | `units` | what moves as one | |
+| s | `stages` | stages in pipeline order, one for each device | |
+| t = (h, U) | `units.transfers` | outputs of unit h that the units U take | |
+| tau, gamma | `accelerator_time`, `cpu_time`, `cost` | time of a unit; of a transfer | s |
+| M, C | `memory`, `accelerator_memory` | bytes of a unit; of an accelerator | bytes |
+| Delta | `gaps` | (u, v, delta): v lies at least delta stages after u | |
+| U | `cutoff` | largest load of the starting split | s |
+| n | `accelerators`, `cpus` | devices of a kind | |
+"""
 
 from __future__ import annotations
 

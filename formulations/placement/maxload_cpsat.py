@@ -3,6 +3,14 @@
 Stages are numbered in pipeline order, one for each device. ``stage[v]`` is unit v's stage,
 ``accelerator[v, s]`` and ``cpu[v, s]`` say that it is s and of which kind. Times are integers,
 rounded down, so that the bound stays valid; the objective is computed anew from the split.
+
+| name | meaning |
+| --- | --- |
+| `load` | the largest load, the objective (integer, `unit` seconds) |
+| `stage[v]` | stage of unit v (integer) |
+| `accelerator[v, s]`, `cpu[v, s]` | unit v lies in stage s, of that kind; sum: `inside(v, s)` |
+| `kind[s]` | stage s is a CPU |
+| `leaves[t, s]`, `enters[t, s]` | stage s pays for transfer t |
 """
 
 from __future__ import annotations
@@ -175,7 +183,17 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_assignment(self) -> None:
-        """Each unit lies in exactly one stage, on one kind of device that can run it."""
+        r"""Each unit lies in exactly one stage, on one kind of device that can run it.
+
+        .. math:: \mathrm{ExactlyOne}_{s}\ (\mathit{accelerator}_{v,s}, \mathit{cpu}_{v,s}),
+            \qquad \mathit{stage}_v = \sum_{s} s\, (\mathit{accelerator}_{v,s} +
+            \mathit{cpu}_{v,s}) \qquad \forall v
+
+        ``accelerator[v, s]``, ``cpu[v, s]`` unit v lies in stage s, of that kind; ``stage[v]``
+        its number.
+
+        Tight: a clique over stages and kinds, linked to an integer for the order.
+        """
         for v, stage in enumerate(self.stage):
             places = [
                 (s, table[v, s])
@@ -189,14 +207,31 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_order(self) -> None:
-        """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
+        r"""Prefixes of the pipeline are ideals; units far apart in work are far apart in stages.
+
+        .. math:: \mathit{stage}_v \ge \mathit{stage}_u + \delta \qquad \forall (u, v, \delta)
+            \in \Delta
+
+        ``Delta`` unit v lies at least delta stages after unit u in every split within the cutoff.
+
+        Tight: precedences with distances propagate along paths.
+        """
         for u, v, gap in self.data.gaps:
             later = self.model.add(self.stage[v] >= self.stage[u] + gap)
             later.with_name(f"order_{u}_{v}")
 
     @family
     def add_device_kinds(self) -> None:
-        """As many stages are CPUs as there are CPUs; a stage is of one kind."""
+        r"""As many stages are CPUs as there are CPUs; a stage is of one kind.
+
+        .. math:: \sum_{s} \mathit{kind}_s = n^{\mathrm{CPU}}, \qquad \mathit{cpu}_{v,s}
+            \Rightarrow \mathit{kind}_s, \qquad \mathit{accelerator}_{v,s} \Rightarrow \neg
+            \mathit{kind}_s \qquad \forall v, s
+
+        ``kind[s]`` stage s is a CPU.
+
+        Tight: binary clauses.
+        """
         if not self.kind:
             return
         kinds = self.model.add(sum(self.kind) == self.data.problem.cpus)
@@ -210,7 +245,14 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_memory(self) -> None:
-        """An accelerator's units fit into its memory."""
+        r"""An accelerator's units fit into its memory.
+
+        .. math:: \sum_{v} M_v\, \mathit{accelerator}_{v,s} \le C \qquad \forall s
+
+        ``M`` bytes of a unit, ``C`` bytes of an accelerator; CPUs have no limit.
+
+        Tight: a knapsack; solvers find its covers.
+        """
         units = self.data.units
         limit = self.data.problem.accelerator_memory
         if sum(units.memory) <= limit:
@@ -229,7 +271,17 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_transfers(self) -> None:
-        """An accelerator pays for each output that it makes and hands over, or takes."""
+        r"""An accelerator pays for each output that it makes and hands over, or takes.
+
+        .. math:: \mathit{accelerator}_{h,s} \wedge \neg \mathit{accelerator}_{u,s} \Rightarrow
+            \mathit{leaves}_{t,s}, \qquad \mathit{accelerator}_{u,s} \wedge \neg
+            \mathit{accelerator}_{h,s} \Rightarrow \mathit{enters}_{t,s} \qquad \forall t = (h,
+            U),\ u \in U,\ s
+
+        ``leaves[t, s]``, ``enters[t, s]``: stage s pays for transfer t, from unit h to units U.
+
+        Tight: clauses of three literals.
+        """
         for t, transfer in enumerate(self.data.units.transfers):
             for s in range(self.data.stages):
                 if (t, s) not in self.leaves:
@@ -247,7 +299,17 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_loads(self) -> None:
-        """No device is busy longer than the largest load."""
+        r"""No device is busy longer than the largest load.
+
+        .. math:: \mathit{load} \ge \sum_{v} \lfloor \tau_v \rfloor\, \mathit{accelerator}_{v,s}
+            + \sum_{t} \lfloor \gamma_t \rfloor\, (\mathit{leaves}_{t,s} +
+            \mathit{enters}_{t,s}), \qquad \mathit{load} \ge \sum_{v} \lfloor
+            \tau^{\mathrm{CPU}}_v \rfloor\, \mathit{cpu}_{v,s} \qquad \forall s
+
+        ``tau`` ticks of a unit, ``gamma`` of a transfer, rounded down so that the bound is valid.
+
+        Tight: the domain of ``load`` ends at the starting split's.
+        """
         for s in range(self.data.stages):
             busy = self._accelerator_busy(s)
             self.model.add(self.load >= busy).with_name(f"loads_acc_{s}")
@@ -257,7 +319,15 @@ class MaxLoadCpsat(Families):
 
     @family
     def add_total_work(self) -> None:
-        """All devices of a kind together (implied; it tightens the relaxation)."""
+        r"""All devices of a kind together (implied; it tightens the relaxation).
+
+        .. math:: n^{\mathrm{acc}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{acc}}_s,
+            \qquad n^{\mathrm{CPU}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{CPU}}_s
+
+        ``busy`` seconds of compute and transfers of a stage; ``n`` devices of a kind.
+
+        Tight: the mean over devices, which single stages do not show to the relaxation.
+        """
         stages = range(self.data.stages)
         problem = self.data.problem
         busy = sum(self._accelerator_busy(s) for s in stages)

@@ -3,6 +3,13 @@
 Stages are numbered in pipeline order, one for each device. ``within[v, s]`` says that unit v lies
 in one of the stages 0..s (the stages' prefixes are nested ideals), ``cpu[v, s]`` that it lies in
 stage s and that stage is a CPU. Time is counted in thousandths of the starting split's load.
+
+| name | meaning |
+| --- | --- |
+| `load` | the largest load, the objective (continuous, `unit` seconds) |
+| `within[v, s]` | unit v lies in one of the stages 0 to s; `inside(v, s)` is in(v, s) |
+| `cpu[v, s]`, `kind[s]` | unit v lies in stage s, a CPU; stage s is a CPU |
+| `leaves[t, s]`, `enters[t, s]` | stage s pays for transfer t (0 to 1) |
 """
 
 from __future__ import annotations
@@ -172,7 +179,17 @@ class MaxLoadMilp(Families):
 
     @family
     def add_assignment(self) -> None:
-        """Each unit lies in exactly one stage, on one kind of device that can run it."""
+        r"""Each unit lies in exactly one stage, on one kind of device that can run it.
+
+        .. math:: \mathit{in}_{v,s} = \mathit{within}_{v,s} - \mathit{within}_{v,s-1}, \qquad
+            \mathit{acc}_{v,s} = \mathit{in}_{v,s} - \mathit{cpu}_{v,s} \ge 0 \qquad \forall v,
+            s
+
+        ``within[v, s]`` unit v lies in one of the stages 0 to s; ``cpu[v, s]`` it lies in s, a
+        CPU; of a unit that no accelerator can run ``acc`` is 0.
+
+        Tight: prefix variables; the stages' prefixes are nested ideals.
+        """
         data = self.data
         for v in range(len(data.units)):
             for s in range(data.first[v], data.last[v] + 1):
@@ -184,7 +201,15 @@ class MaxLoadMilp(Families):
 
     @family
     def add_order(self) -> None:
-        """Prefixes of the pipeline are ideals; units far apart in work are far apart in stages."""
+        r"""Prefixes of the pipeline are ideals; units far apart in work are far apart in stages.
+
+        .. math:: \mathit{within}_{v,s+\delta} \le \mathit{within}_{u,s} \qquad \forall (u, v,
+            \delta) \in \Delta,\ s
+
+        ``Delta`` unit v lies at least delta stages after unit u in every split within the cutoff.
+
+        Tight: totally unimodular; the distances come from the work that lies between.
+        """
         for u, v, gap in self.data.gaps:
             for s in range(self.data.stages - gap):
                 self._at_least(
@@ -193,7 +218,16 @@ class MaxLoadMilp(Families):
 
     @family
     def add_device_kinds(self) -> None:
-        """As many stages are CPUs as there are CPUs; a stage is of one kind."""
+        r"""As many stages are CPUs as there are CPUs; a stage is of one kind.
+
+        .. math:: \sum_{s} \mathit{kind}_s = n^{\mathrm{CPU}}, \qquad \mathit{cpu}_{v,s} \le
+            \mathit{kind}_s, \qquad \mathit{acc}_{v,s} \le 1 - \mathit{kind}_s \qquad \forall v,
+            s
+
+        ``kind[s]`` stage s is a CPU.
+
+        Tight: each unit by itself, without a constant.
+        """
         data = self.data
         if not self.kind:
             return
@@ -206,7 +240,14 @@ class MaxLoadMilp(Families):
 
     @family
     def add_memory(self) -> None:
-        """An accelerator's units fit into its memory."""
+        r"""An accelerator's units fit into its memory.
+
+        .. math:: \sum_{v} M_v\, \mathit{acc}_{v,s} \le C \qquad \forall s
+
+        ``M`` bytes of a unit, ``C`` bytes of an accelerator; CPUs have no limit.
+
+        Tight: a knapsack; solvers find its covers.
+        """
         data = self.data
         limit = data.problem.accelerator_memory
         if sum(data.units.memory) <= limit:
@@ -221,7 +262,17 @@ class MaxLoadMilp(Families):
 
     @family
     def add_transfers(self) -> None:
-        """An accelerator pays for each output that it makes and hands over, or takes."""
+        r"""An accelerator pays for each output that it makes and hands over, or takes.
+
+        .. math:: \mathit{leaves}_{t,s} \ge \mathit{acc}_{h,s} - \mathit{acc}_{u,s}, \qquad
+            \mathit{enters}_{t,s} \ge \mathit{acc}_{u,s} - \mathit{acc}_{h,s} \qquad \forall t =
+            (h, U),\ u \in U,\ s
+
+        ``leaves[t, s]``, ``enters[t, s]`` (0 to 1): stage s pays for transfer t, from unit h to
+        units U.
+
+        Tight: a difference of binaries for each user; the maximum needs no binary.
+        """
         for t, transfer in enumerate(self.data.units.transfers):
             for s in range(self.data.stages):
                 if (t, s) not in self.leaves:
@@ -235,7 +286,21 @@ class MaxLoadMilp(Families):
 
     @family
     def add_loads(self) -> None:
-        """No device is busy longer than the largest load, and no stage does both kinds of work."""
+        r"""No device is busy longer than the largest load, and no stage does both kinds of work.
+
+        .. math:: \mathit{load} \ge \mathit{busy}^{\mathrm{acc}}_s = \sum_{v} \tau_v\,
+            \mathit{acc}_{v,s} + \sum_{t} \gamma_t\, (\mathit{leaves}_{t,s} +
+            \mathit{enters}_{t,s}), \qquad \mathit{load} \ge \mathit{busy}^{\mathrm{CPU}}_s =
+            \sum_{v} \tau^{\mathrm{CPU}}_v\, \mathit{cpu}_{v,s} \qquad \forall s
+
+        .. math:: \mathit{busy}^{\mathrm{acc}}_s \le U\, (1 - \mathit{kind}_s), \qquad
+            \mathit{busy}^{\mathrm{CPU}}_s \le U\, \mathit{kind}_s \qquad \forall s
+
+        ``tau`` seconds of a unit, ``gamma`` of a transfer; ``U`` load of the starting split
+        (without one the second line is missing: it is implied by the kinds).
+
+        Tight: U is the least constant known.
+        """
         data = self.data
         top = data.cutoff / self.unit
         for s in range(data.stages):
@@ -250,7 +315,15 @@ class MaxLoadMilp(Families):
 
     @family
     def add_total_work(self) -> None:
-        """All devices of a kind together (implied; it tightens the relaxation)."""
+        r"""All devices of a kind together (implied; it tightens the relaxation).
+
+        .. math:: n^{\mathrm{acc}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{acc}}_s,
+            \qquad n^{\mathrm{CPU}}\, \mathit{load} \ge \sum_{s} \mathit{busy}^{\mathrm{CPU}}_s
+
+        ``busy`` seconds of compute and transfers of a stage; ``n`` devices of a kind.
+
+        Tight: the mean over devices, which single stages do not show to the relaxation.
+        """
         data = self.data
         stages = range(data.stages)
         everything = self.sum(self._accelerator_busy(s) for s in stages)

@@ -4,6 +4,18 @@ The choices and the families without prices are in `model.py` and its bases.
 Where a price depends on several choices, operators are split over them (``share`` over
 configurations, ``part`` over their classes too), which keeps the relaxation tight. Time is counted
 in thousandths of a reference time, memory in devices' memories, parameters and cuts in totals.
+
+Variables of this model alone (continuous, from 0 to 1 unless said otherwise):
+
+| name | meaning |
+| --- | --- |
+| `share[o, p, c]` | operator o is in stage p, which has configuration c |
+| `joint[p, c, f, k]` | the stage has configuration c and class k of family f |
+| `part[o, p, c, f, k]` | operator o meets both |
+| `load[p, c, f, k, i]` | share of all parameters that the line synchronises |
+| `tied_share[p, c, y]` | the stage has both tied operators, c and y |
+| `cut[p]`, `carried[p, k]` | share of the largest cut; what class k carries of it |
+| `working[p]`, `gathered[p]` | bytes of the largest operator, in devices' memories (any size) |
 """
 
 from __future__ import annotations
@@ -158,8 +170,8 @@ class PlacementMilp(PlacementModel):
             for i in range(len(lines) + 1)
         }
         self.load = {key: self._share("load", *key) for key in self.line if key[-1]}
-        self.both = {
-            (p, c.index, y): self._share("both", p, c.index, y)
+        self.tied_share = {
+            (p, c.index, y): self._share("tied_share", p, c.index, y)
             for p, c in stages
             for y in range(len(self.data.type_sets))
             if self.data.workload.tied is not None
@@ -220,14 +232,23 @@ class PlacementMilp(PlacementModel):
     def _both(self, position: int, config: Config) -> Any:
         """Whether a stage has the configuration and both tied operators."""
         return self.sum(
-            self.both[position, config.index, y] for y in range(len(self.data.type_sets))
+            self.tied_share[position, config.index, y] for y in range(len(self.data.type_sets))
         )
 
     # --- constraints -----------------------------------------------------------------------------
 
     @family
     def add_shares(self) -> None:
-        """An operator meets the configuration of its stage."""
+        r"""An operator meets the configuration of its stage.
+
+        .. math:: \sum_{c:\ o \in O_c} \mathit{share}_{o,p,c} = \mathit{in}_{o,p}, \qquad
+            \mathit{share}_{o,p,c} \le \mathit{config}_{p,c} \qquad \forall o, p, c
+
+        ``share[o, p, c]`` (0 to 1): operator o is in stage p, which has configuration c.
+
+        Tight: the convex hull of the product of ``in`` and ``config`` over all configurations at
+        once.
+        """
         for p in self.positions:
             for o in self.operators:
                 split = self.sum(
@@ -242,7 +263,22 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_joint_choices(self) -> None:
-        """A configuration meets the classes of its grid's families; operators meet both."""
+        r"""A price that depends on several choices is met exactly if all of them are made.
+
+        .. math:: \sum_{k} \mathit{joint}_{p,c,f,k} = \mathit{config}_{p,c}, \qquad \sum_{c}
+            \mathit{joint}_{p,c,f,k} = \mathit{comm}_{p,g,f,k}, \qquad \sum_{c}
+            \mathit{joint}_{p,c,\mathrm{TYPES},y} = \mathit{types}_{p,y}
+
+        .. math:: \sum_{k} \mathit{part}_{o,p,c,f,k} = \mathit{share}_{o,p,c}, \qquad
+            \mathit{part}_{o,p,c,f,k} \le \mathit{joint}_{p,c,f,k}, \qquad \sum_{i}
+            \mathit{line}_{p,c,f,k,i} = \mathit{joint}_{p,c,f,k}
+
+        ``joint[p, c, f, k]`` (0 to 1): configuration c and class k of family f; ``part[o, p, c,
+        f, k]``: the operator meets both; ``line``: the algorithm that synchronises. With overlap,
+        classes of X, Y, Z and the type set have combinations of their own under ``JOINT``.
+
+        Tight: marginals of a transport polytope, in place of a big M for each combination.
+        """
         configs = self.scenario.configs
         for p in self.positions:
             for c in configs:
@@ -259,6 +295,7 @@ class PlacementMilp(PlacementModel):
                         for k, (part, both) in enumerate(zip(parts, joint)):
                             self._add(part <= both, "part", o, p, c.index, f, k)
                 self._add_combinations(p, c)
+                self._add_lines_chosen(p, c)
             for y in range(len(self.data.type_sets)):
                 met = self.sum(self.joint[p, c.index, TYPES, y] for c in configs)
                 self._add(met == self.types[p, y], "joint_types", p, y)
@@ -268,6 +305,16 @@ class PlacementMilp(PlacementModel):
                         self.joint[p, c.index, f, k] for c in configs if c.grid.index == g
                     )
                     self._add(met == chosen, "joint_comm", p, g, f, k)
+
+    def _add_lines_chosen(self, p: int, c: Config) -> None:
+        """One line of each collective whose class a configuration meets."""
+        if self.scenario.weights[2] == 0:
+            return
+        for f, by_class in c.sync.items():
+            for k, lines in enumerate(by_class):
+                key = (p, c.index, f, k)
+                chosen = self.sum(self.line[(*key, i)] for i in range(len(lines) + 1))
+                self._add(chosen == self.joint[key], "line", *key)
 
     def _add_combinations(self, p: int, c: Config) -> None:
         """A combination of choices is met with each of them."""
@@ -284,7 +331,17 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_cuts(self) -> None:
-        """A cut carries, for each operator before it, its largest edge to one behind it."""
+        r"""A cut carries, for each operator before it, its largest edge to one behind it.
+
+        .. math:: \mathit{leaving}_{u,p} \ge \frac{b_{uv}}{b}\, (\mathit{late}_{v,p} -
+            \mathit{late}_{u,p}) \quad \forall (u, v) \in E, \qquad \mathit{cut}_p = \sum_{u}
+            \mathit{leaving}_{u,p} \qquad \forall p
+
+        ``b_uv`` bytes of an edge per sample, ``b`` a bound on every cut: ``cut[p]`` is a share of
+        it.
+
+        Tight: an output that several operators take crosses once; the maximum needs no binary.
+        """
         total = self.data.largest_cut
         if total == 0:
             return
@@ -300,7 +357,23 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_memory(self) -> None:
-        """States, activations in flight, working set and buffers fit into the smallest device."""
+        r"""States, activations in flight, working set and buffers fit into the smallest device.
+
+        .. math:: \sum_{o,c} \frac{M_{o,c,p}}{C}\, \mathit{share}_{o,p,c} + \mathit{working}_p +
+            \mathit{gathered}_p + \sum_{c} \frac{\beta_c b}{C}\, \mathit{buffered}_{p,c} \le
+            \sum_{y} \frac{C_y}{C}\, \mathit{types}_{p,y} \qquad \forall p
+
+        .. math:: \mathit{working}_p \ge \sum_{c} \frac{W_{o,c}}{C}\, \mathit{share}_{o,p,c}
+            \quad \forall o, \qquad \sum_{c} \mathit{buffered}_{p,c} \ge \mathit{cut}_{p-1} +
+            \mathit{cut}_p, \qquad \mathit{buffered}_{p,c} \le 2\, \mathit{config}_{p,c}
+
+        ``M`` bytes of states and of the activations in flight at position p; ``W`` bytes of which
+        the largest operator's count (likewise for ``gathered``); ``beta`` buffer bytes per byte
+        of the cuts; ``C_y`` the least usable memory of type set y, ``C`` the largest of them.
+        Shared parameters of tied operators count once.
+
+        Tight: bytes are summed over shares, so no constant switches a configuration off.
+        """
         scenario = self.scenario
         if scenario.always_fits:
             return
@@ -317,7 +390,7 @@ class PlacementMilp(PlacementModel):
                     for o in self.operators
                     if c.allowed[o]
                 ]
-                if self.both:
+                if self.tied_share:
                     need.append(-c.states_shared / scale * self._both(p, c))
                 need.append(c.buffers * self.data.largest_cut / scale * met[c.index])
                 self._add(met[c.index] <= 2 * self.config[p, c.index], "buffered", p, c.index)
@@ -337,7 +410,19 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_boundary_times(self) -> None:
-        """A boundary takes its class's latency, and its class's rate for what the cut carries."""
+        r"""A boundary takes its class's latency, and its class's rate for what the cut carries.
+
+        .. math:: \mathit{boundary\_time}_p \ge \chi \sum_{k} (\alpha_k\,
+            \mathit{boundary}_{p,k} + \beta_k\, b\, s\, \mathit{carried}_{p,k}), \qquad \sum_{k}
+            \mathit{carried}_{p,k} \ge \mathit{cut}_p, \qquad \mathit{carried}_{p,k} \le
+            \mathit{boundary}_{p,k} \qquad \forall p
+
+        ``chi`` crossings of a micro-batch (two, times the chunks); ``alpha`` seconds, ``beta``
+        seconds per byte; ``s`` samples of a micro-batch.
+
+        Tight: the cut is split over classes, which gives the hull of the product of cut and
+        class.
+        """
         scenario = self.scenario
         times, bytes_ = scenario.schedule.crossings, scenario.microbatch * self.data.largest_cut
         for p in range(scenario.positions - 1):
@@ -352,7 +437,19 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_stage_times(self) -> None:
-        """A stage takes its operators' times and both boundaries'; the largest is at least each."""
+        r"""A stage takes its operators' times and both boundaries'; the largest is at least each.
+
+        .. math:: \mathit{stage\_time}_p \ge \sum_{o,c} \tau_{o,c}\, \mathit{share}_{o,p,c} +
+            \sum_{o,c,f,k} \epsilon_{o,c,f,k}\, \mathit{part}_{o,p,c,f,k} +
+            \mathit{boundary\_time}_{p-1} + \mathit{boundary\_time}_p \qquad \forall p
+
+        .. math:: \mathit{largest\_stage\_time} \ge \mathit{stage\_time}_p \qquad \forall p
+
+        ``tau`` seconds of an operator with the cheapest communication; ``epsilon`` seconds that a
+        class or type set adds.
+
+        Tight: linear in shares; every price is met only by its own choice.
+        """
         configs = self.scenario.configs
         for p in self.positions:
             spent = [self.boundary_time[q] for q in (p - 1, p) if q in self.boundary_time]
@@ -371,10 +468,22 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_synchronisation(self) -> None:
-        """The largest synchronisation is at least every stage's, its optimizer step included.
+        r"""The largest synchronisation is at least every stage's, its optimizer step included.
 
-        A collective takes the least of its algorithms' times, so one line is chosen; the first
-        stands for no parameters at all.
+        .. math:: \mathit{largest\_sync} \ge \sum_{o,c,y} \sigma_{o,c,y}\,
+            \mathit{part}_{o,p,c,y} + \sum_{c,f,k,i} (\alpha_i\, \mathit{line}_{p,c,f,k,i} +
+            \beta_i Q_f\, \mathit{load}_{p,c,f,k,i}) \qquad \forall p
+
+        .. math:: \sum_{k,i} \mathit{load}_{p,c,f,k,i} \ge \sum_{o} \frac{q_{o,f}}{Q_f}\,
+            \mathit{share}_{o,p,c}, \qquad \mathit{load}_{p,c,f,k,i} \le
+            \mathit{line}_{p,c,f,k,i}
+
+        ``sigma`` seconds of the optimizer step; ``q`` parameters of an operator, ``Q`` of all; a
+        collective takes the least of its algorithms' lines alpha + beta x, so one line is chosen;
+        the first stands for no parameters at all.
+
+        Tight: the least of several lines is concave, so a choice is needed; its hull is taken by
+        loads.
         """
         if self.scenario.weights[2] == 0:
             return
@@ -398,7 +507,7 @@ class PlacementMilp(PlacementModel):
                 if by_types is not None:
                     terms.append(float(c.step[y, o] / self.unit) * by_types)
             if tied is not None:
-                both = self.both[p, c.index, y]
+                both = self.tied_share[p, c.index, y]
                 terms.append(-float(c.step_shared[y] / self.unit) * both)
         return terms
 
@@ -408,8 +517,6 @@ class PlacementMilp(PlacementModel):
         terms, loads = [], []
         for k, lines in enumerate(c.sync[f]):
             key = (p, c.index, f, k)
-            chosen = self.sum(self.line[(*key, i)] for i in range(len(lines) + 1))
-            self._add(chosen == self.joint[key], "line", *key)
             for i, (intercept, slope) in enumerate(lines, start=1):
                 line, load = self.line[(*key, i)], self.load[(*key, i)]
                 self._add(load <= line, "line_load", *key, i)
@@ -421,9 +528,19 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_tied_parameters(self) -> None:
-        """Shared parameters count once in a stage that has both tied operators."""
+        r"""Shared parameters count once in a stage that has both tied operators.
+
+        .. math:: \sum_{y} \mathit{tied\_share}_{p,c,y} \le \mathit{share}_{o,p,c} \quad \forall
+            o \in \{\text{first}, \text{second}\}, \qquad \mathit{tied\_share}_{p,c,y} \le
+            \mathit{joint}_{p,c,\mathrm{TYPES},y} \qquad \forall p, c, y
+
+        ``tied_share[p, c, y]`` (0 to 1): the stage has both, configuration c and type set y; it
+        only saves memory and time, so upper bounds suffice.
+
+        Tight: bounded by each of the two shares, the hull of their product.
+        """
         tied = self.data.workload.tied
-        for (p, c, y), both in self.both.items():
+        for (p, c, y), both in self.tied_share.items():
             self._add(both <= self.joint[p, c, TYPES, y], "tied_types", p, c, y)
             if y == 0 and tied is not None:
                 total = self._both(p, self.scenario.configs[c])
@@ -432,7 +549,17 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_capacities(self) -> None:
-        """Within the cutoff, a stage of a configuration holds only so many operators of a kind."""
+        r"""Within the cutoff, a stage of a configuration holds only so many operators of a kind.
+
+        .. math:: \sum_{o \in O_k} \mathit{share}_{o,p,c} \le \left\lfloor \frac{L}{\tau_{k,c}}
+            \right\rfloor \mathit{config}_{p,c}, \qquad \sum_{o \in O_k}
+            \mathit{part}_{o,p,c,f,m} \le \left\lfloor \frac{L}{\tau_{k,c} + \epsilon_{k,c,f,m}}
+            \right\rfloor \mathit{joint}_{p,c,f,m}
+
+        ``L`` the longest stage of a plan within the cutoff, seconds; ``O_k`` operators of kind k.
+
+        Tight: rounding down a quotient that the relaxation takes as it is (a Chvatal cut).
+        """
         for p in self.positions:
             for c in self.scenario.configs:
                 for kind, members in self.scenario.members_of_kind:
@@ -454,14 +581,34 @@ class PlacementMilp(PlacementModel):
 
     @family
     def add_floors(self) -> None:
-        """Bounds that hold for every plan of the scenario (`ScenarioData.floors`)."""
+        r"""Bounds that hold for every plan of the scenario.
+
+        .. math:: \sum_{p} \mathit{stage\_time}_p \ge \sum_{o} \min_{c} \tau_{o,c}, \qquad
+            \mathit{largest\_stage\_time} \ge \max \left( \max_{o} \min_{c} \tau_{o,c},\
+            \frac{1}{D} \sum_{o} \min_{c} |I_c| \tau_{o,c},\ \frac{1}{|P|} \sum_{o} \min_{c}
+            \tau_{o,c} \right)
+
+        ``D`` alive devices, ``|I_c|`` devices of a configuration: no operator is split over
+        stages, and stage time times devices is at least each operator's cheapest device time.
+
+        Tight: implied, but the relaxation does not see them.
+        """
         total, largest = self.scenario.floors
         self._add(self.sum(self.stage_time.values()) >= total / self.unit, "floor_total")
         self._add(self.largest >= largest / self.unit, "floor_largest")
 
     @family
     def add_cutoff(self) -> None:
-        """Only plans of at most the cutoff are wanted."""
+        r"""Only plans of at most the cutoff are wanted.
+
+        .. math:: w_1 \sum_{p} \mathit{stage\_time}_p + w_2\, \mathit{largest\_stage\_time} +
+            w_3\, \mathit{largest\_sync} \le U
+
+        ``w`` weights of the schedule's closed form (MODEL.md, section 5); ``U`` the objective of
+        the best plan known, seconds.
+
+        Tight: the objective itself; an infeasible model then proves the bound U.
+        """
         if math.isfinite(self.cutoff):
             self._add(self.objective <= self.cutoff / self.unit, "cutoff")
 

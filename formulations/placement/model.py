@@ -1,4 +1,43 @@
-"""What the two placement models share: the families without prices, and reading solutions back."""
+"""What the two placement models share: the families without prices, and reading solutions back.
+
+Sets and parameters of a scenario (replicas d, micro-batch of s samples, schedule and, in the
+structured space, layout are fixed in it):
+
+| symbol | code | meaning | unit |
+| --- | --- | --- | --- |
+| p | `positions` | stages, numbered from the end: 0 is the last | |
+| o, E | `operators`, `data.workload.edges` | operators; edges (u, v) | |
+| k, O_k | `scenario.members_of_kind` | kinds of alike operators | |
+| g, I_g | `scenario.grids`, `roles` | grids (x, y, z, c, e); roles r w + j: rank j of replica r | |
+| c, O_c | `scenario.configs`, `allowed` | configurations: grid and mode; operators they suit | |
+| a | `data.cells` | cells: alike devices of one innermost group | |
+| h | `data.groups` | groups of the cluster's tree, of level l(h) | |
+| f, n | `grid.families`, `groups` | families of communication; their groups | |
+| y | `data.type_sets` | sets of device types; C_y usable memory | bytes |
+| tau, epsilon | `compute`, `excess` | time of an operator; what a class or type set adds | s |
+| sigma, alpha, beta | `step`, `sync` | optimizer step; synchronisation | s, s/parameter |
+| M, W | `states`, `stored`, `working` | bytes that add up; of which the largest counts | bytes |
+| U, L | `cutoff`, `longest` | objective of the best plan known; its longest stage | s |
+
+Variables that both models have (binary unless said otherwise):
+
+| name | meaning |
+| --- | --- |
+| `use[p]` | there is a stage at the position |
+| `late[o, p]` | operator o lies in one of the stages 0 to p; `inside(o, p)` is in(o, p) |
+| `config[p, c]` | the stage has configuration c; summed over those of a grid: `has_grid` |
+| `role[p, g, i, a]` | the stage has grid g, and its role i a device of cell a |
+| `place[p, g, k]`, `window[n]` | the stage's run of the line; the common window (structured) |
+| `member[p, g, f, n, h, v]` | group n of family f has v devices in group h |
+| `comm[p, g, f, k]` | the family costs no more than class k says |
+| `types[p, y]` | the stage has type set y |
+| `boundary[p, k]` | the boundary behind stage p + 1 has class k |
+| `line[p, c, f, k, i]` | the algorithm that synchronises parameters |
+| `stage_time[p]`, `boundary_time[p]` | times, at least what the families say (`unit` seconds) |
+| `largest_stage_time`, `largest_sync` | their maxima: `largest`, `sync` in the code |
+
+Times are bounded from below only: a constraint of one's own may ask for at most, not for at least.
+"""
 
 from __future__ import annotations
 

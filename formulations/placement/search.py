@@ -320,7 +320,7 @@ class Run:
         if self.clock.left <= 0:
             return None
         # any solution will do: the search ends at the first
-        options = replace(self.options, rel_gap=1.0, write_model=None, progress=None)
+        options = replace(self.options, rel_gap=0.999999, write_model=None, progress=None)
         outcome = model.solve(options, min(self.clock.left, _SECONDS_OF_A_CONFLICT))
         if outcome.termination.reason is Reason.INFEASIBLE:
             return True

@@ -22,56 +22,33 @@ import math
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nestopt.core.errors import InputError, NestoptError, SolverError, UsageError, unknown_name
 from nestopt.core.result import Limit, Reason, Termination
 from nestopt.formulations.solvers.highs import run_highs, silenced_stdout
 from nestopt.formulations.solvers.other import run_other
-from nestopt.formulations.solvers.outcome import Outcome, Raw, check_time_limit, termination_of
+from nestopt.formulations.solvers.outcome import Outcome, Raw, Settings, termination_of
+from nestopt.formulations.solvers.scip import run_scip
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["Outcome", "silenced_stdout", "solve_cpsat", "solve_milp"]
+__all__ = ["Outcome", "Settings", "silenced_stdout", "solve_cpsat", "solve_milp"]
 
 INTEGRALITY = 1e-5
 FEASIBILITY = 1e-6
 
 
-def solve_milp(
-    problem: Any,
-    *,
-    backend: str | None = None,
-    time_limit: float = math.inf,
-    threads: int = 1,
-    seed: int = 0,
-    rel_gap: float = 0.0,
-    warm_start: Mapping[str, float] | None = None,
-    write_model: str | None = None,
-    progress: Callable[[float, float | None, float, str], Any] | None = None,
-    presolve: bool = True,
-) -> Outcome:
+def solve_milp(problem: Any, settings: Settings | None = None, **changes: Any) -> Outcome:
     """Minimize a `pulp.LpProblem`.
 
     Parameters
     ----------
     problem : pulp.LpProblem
         With sense minimize.
-    backend : str, optional
-        ``highs`` (default), ``cbc``, or any solver name that PuLP knows, in any case.
-    time_limit : float
-        Wall-clock seconds.
-    warm_start : mapping of str to float, optional
-        Values by variable name; variables left out are completed by the solver (HiGHS) or start
-        at 0 (CBC).
-    write_model : str, optional
-        Path ending in ``.lp`` or ``.mps``, written before the solve.
-    progress : callable, optional
-        ``progress(seconds, objective, bound, note)`` at every incumbent (HiGHS only).
-    presolve : bool
-        Whether HiGHS and CBC may transform the model first.
+    settings : Settings, optional
+    **changes
+        Fields of `Settings` to change.
 
     Raises
     ------
@@ -84,31 +61,30 @@ def solve_milp(
 
     if problem.sense != pulp.LpMinimize:
         raise NestoptError("solve_milp minimizes; negate the objective of a maximization")
-    check_time_limit(time_limit)
-    name = _backend_name(backend)
+    chosen = replace(settings or Settings(), **changes)
+    name = _backend_name(chosen.backend)
     if problem.objective is None:
         problem += pulp.LpAffineExpression()
-    if write_model is not None:
-        _write_pulp(problem, write_model)
+    if chosen.write_model is not None:
+        _write_pulp(problem, chosen.write_model)
+    warm = chosen.warm_start
     for variable in problem.variables():
-        variable.varValue = None if warm_start is None else warm_start.get(variable.name)
+        variable.varValue = None if warm is None else warm.get(variable.name)
     # HiGHS through PuLP forgets the constant, CBC's log may or may not count it
     offset = problem.objective.constant
     problem.objective.constant = 0.0
     start = time.perf_counter()
-    warm = warm_start is not None
     try:
         if name == "HiGHS":
-            raw = run_highs(
-                problem, time_limit, threads, seed, rel_gap, warm, presolve, progress, offset
-            )
-            if raw.reason is Reason.INFEASIBLE and presolve:
-                left = max(1.0, time_limit - (time.perf_counter() - start))
-                raw = _confirmed(
-                    run_highs(problem, left, threads, seed, rel_gap, warm, False, progress, offset)
-                )
+            raw = run_highs(problem, chosen, offset)
+            if raw.reason is Reason.INFEASIBLE and chosen.presolve:
+                left = max(1.0, chosen.time_limit - (time.perf_counter() - start))
+                again = replace(chosen, time_limit=left, presolve=False)
+                raw = _confirmed(run_highs(problem, again, offset))
+        elif name == "SCIP_PY":
+            raw = run_scip(problem, chosen)
         else:
-            raw = run_other(problem, name, time_limit, threads, seed, rel_gap, warm, presolve)
+            raw = run_other(problem, name, chosen)
     finally:
         problem.objective.constant = offset
     seconds = time.perf_counter() - start
@@ -211,11 +187,12 @@ def _backend_name(backend: str | None) -> str:
     known = {name.lower(): name for name in pulp.listSolvers()}
     wanted = (backend or "highs").lower()
     special = {"highs": "HiGHS", "cbc": "COIN_CMD", "pulp_cbc_cmd": "COIN_CMD"}
+    special["scip"] = "SCIP_PY"
     name = special.get(wanted) or known.get(wanted)
     if name is None and f"{wanted}_cmd" in known:
         name = known[f"{wanted}_cmd"]
     if name is None:
-        raise unknown_name("MILP back-end", wanted, ["highs", "cbc", *known])
+        raise unknown_name("MILP back-end", wanted, ["highs", "cbc", "scip", *known])
     return name
 
 
@@ -226,79 +203,79 @@ def _restore_interrupts() -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-def solve_cpsat(
-    model: Any,
-    *,
-    time_limit: float = math.inf,
-    threads: int = 1,
-    seed: int = 0,
-    rel_gap: float = 0.0,
-    deterministic_time: float = math.inf,
-    warm_start: Sequence[tuple[Any, int]] | None = None,
-    write_model: str | None = None,
-    progress: Callable[[float, float | None, float, str], Any] | None = None,
-    parameters: Mapping[str, Any] | None = None,
-) -> Outcome:
+def solve_cpsat(model: Any, settings: Settings | None = None, **changes: Any) -> Outcome:
     """Minimize, or satisfy, a `cp_model.CpModel` with integer objective.
 
     Parameters
     ----------
     model : ortools.sat.python.cp_model.CpModel
-    deterministic_time : float
-        CP-SAT's own measure of work; unlike `time_limit` a limit on it makes a run repeatable.
-    warm_start : sequence of (variable, value), optional
-        Hints; they replace those that the model has.
-    write_model : str, optional
-        Path ending in ``.pb`` or ``.pbtxt`` (CP-SAT has no .lp or .mps form).
-    progress : callable, optional
-        ``progress(seconds, objective, bound, note)`` at every incumbent.
-    parameters : mapping, optional
-        Further fields of ``SatParameters``.
+    settings : Settings, optional
+    **changes
+        Fields of `Settings` to change.
 
     Returns
     -------
     Outcome
         For a model without objective the objective is 0 once a solution is found.
+
+    Raises
+    ------
+    SolverError
+        If OR-Tools is not installed.
     """
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
         raise SolverError("CP-SAT is not installed (pip install ortools)") from error
 
-    check_time_limit(time_limit)
-    check_time_limit(deterministic_time)
-    if write_model is not None:
-        if Path(write_model).suffix.lower() not in (".pb", ".pbtxt"):
-            raise UsageError(f"{write_model}: a CP-SAT model is written as .pb or .pbtxt")
-        if not model.export_to_file(write_model):
-            raise InputError("cannot be written", file=write_model)
-    if warm_start is not None:
+    chosen = replace(settings or Settings(), **changes)
+    if chosen.write_model is not None:
+        if Path(chosen.write_model).suffix.lower() not in (".pb", ".pbtxt"):
+            raise UsageError(f"{chosen.write_model}: a CP-SAT model is written as .pb or .pbtxt")
+        if not model.export_to_file(chosen.write_model):
+            raise InputError("cannot be written", file=chosen.write_model)
+    if chosen.warm_start is not None:
         model.clear_hints()
-        for variable, value in warm_start:
+        for variable, value in chosen.warm_start:
             model.add_hint(variable, value)
     solver = cp_model.CpSolver()
-    chosen = solver.parameters
-    chosen.num_workers = threads
-    chosen.random_seed = seed
-    chosen.relative_gap_limit = rel_gap
-    if math.isfinite(time_limit):
-        chosen.max_time_in_seconds = time_limit
-    if math.isfinite(deterministic_time):
-        chosen.max_deterministic_time = deterministic_time
-    for key, value in (parameters or {}).items():
-        if not hasattr(chosen, key):
-            raise UsageError(f"CP-SAT has no parameter {key!r}")
-        setattr(chosen, key, value)
+    _set_parameters(solver.parameters, chosen)
 
     class Reporter(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
-            assert progress is not None
-            progress(self.wall_time, self.objective_value, self.best_objective_bound, "cpsat")
+            assert chosen.progress is not None
+            chosen.progress(
+                self.wall_time, self.objective_value, self.best_objective_bound, "cpsat"
+            )
 
     start = time.perf_counter()
-    status = solver.solve(model, Reporter() if progress is not None else None)
+    status = solver.solve(model, Reporter() if chosen.progress is not None else None)
     seconds = time.perf_counter() - start
     _restore_interrupts()
+    return _judge_cpsat(model, solver, status, chosen, seconds)
+
+
+def _set_parameters(parameters: Any, settings: Settings) -> None:
+    """Set the fields of ``SatParameters``."""
+    parameters.num_workers = settings.threads
+    parameters.random_seed = settings.seed
+    parameters.relative_gap_limit = settings.rel_gap
+    if math.isfinite(settings.time_limit):
+        parameters.max_time_in_seconds = settings.time_limit
+    if math.isfinite(settings.deterministic_time):
+        parameters.max_deterministic_time = settings.deterministic_time
+    for key, value in (settings.parameters or {}).items():
+        if not hasattr(parameters, key):
+            raise UsageError(f"CP-SAT has no parameter {key!r}")
+        setattr(parameters, key, value)
+
+
+def _judge_cpsat(
+    model: Any, solver: Any, status: Any, settings: Settings, seconds: float
+) -> Outcome:
+    """What is known after a run of CP-SAT."""
+    from ortools.sat.python import cp_model
+
     response = solver.response_proto
     stats = {
         "backend": "cpsat",
@@ -316,8 +293,8 @@ def solve_cpsat(
     bound = float(response.best_objective_bound) if has_objective else 0.0
     # CP-SAT stops somewhat before its limits
     out_of_time = (
-        seconds >= min(0.95 * time_limit, time_limit - 1.0)
-        or response.deterministic_time >= 0.95 * deterministic_time
+        seconds >= min(0.95 * settings.time_limit, settings.time_limit - 1.0)
+        or response.deterministic_time >= 0.95 * settings.deterministic_time
     )
     limit = Limit.TIME if out_of_time else Limit.INTERRUPTED
     if status == cp_model.UNKNOWN:
@@ -329,12 +306,5 @@ def solve_cpsat(
     objective = float(response.objective_value) if has_objective else 0.0
     if status == cp_model.OPTIMAL:
         limit = Limit.ITERATIONS
-    return Outcome(
-        termination_of(objective, bound, limit),
-        objective,
-        bound,
-        list(response.solution),
-        seconds,
-        "",
-        stats,
-    )
+    ended = termination_of(objective, bound, limit)
+    return Outcome(ended, objective, bound, list(response.solution), seconds, "", stats)

@@ -7,14 +7,15 @@ import math
 import os
 import time
 import warnings
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import SolverError
 from nestopt.core.result import Limit, Reason
-from nestopt.formulations.solvers.outcome import Raw
+from nestopt.formulations.solvers.outcome import Raw, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["no_pulp_deprecations", "run_highs", "silenced_stdout"]
 
@@ -52,23 +53,17 @@ def no_pulp_deprecations() -> Iterator[None]:
         yield
 
 
-def run_highs(
-    problem: Any,
-    time_limit: float,
-    threads: int,
-    seed: int,
-    rel_gap: float,
-    warm: bool,
-    presolve: bool,
-    progress: Callable[[float, float | None, float, str], Any] | None,
-    offset: float,
-) -> Raw:
-    """HiGHS in process, through PuLP's class; the bound is HiGHS's own dual bound."""
-    try:
-        import highspy
-    except ImportError as error:
-        raise SolverError("HiGHS is not installed (pip install highspy)") from error
-    status = highspy.HighsModelStatus
+def run_highs(problem: Any, settings: Settings, offset: float) -> Raw:
+    """HiGHS in process, through PuLP's class; the bound is HiGHS's own dual bound.
+
+    Parameters
+    ----------
+    offset : float
+        The objective's constant, for the progress report.
+    """
+    if find_spec("highspy") is None:
+        raise SolverError("HiGHS is not installed (pip install highspy)")
+    progress = settings.progress
     start = time.perf_counter()
     interrupted = False
 
@@ -83,7 +78,7 @@ def run_highs(
     def call(lp: Any) -> None:
         nonlocal interrupted
         model = lp.solverModel
-        if warm:
+        if settings.warm_start is not None:
             known = [v for v in lp.variables() if v.varValue is not None]
             model.setSolution(
                 len(known), [v.index for v in known], [float(v.varValue) for v in known]
@@ -102,12 +97,12 @@ def run_highs(
 
     solver = _highs_class()(
         msg=False,
-        threads=threads,
-        gapRel=rel_gap,
+        threads=settings.threads,
+        gapRel=settings.rel_gap,
         gapAbs=0.0,
-        timeLimit=time_limit if math.isfinite(time_limit) else None,
-        random_seed=seed,
-        presolve="on" if presolve else "off",
+        timeLimit=settings.time_limit if math.isfinite(settings.time_limit) else None,
+        random_seed=settings.seed,
+        presolve="on" if settings.presolve else "off",
     )
     solver.callSolver = call
     with no_pulp_deprecations():
@@ -116,9 +111,17 @@ def run_highs(
     # the model holds callbacks that refer back to it
     model.clearCallbacks()
     problem.solverModel = None
+    integer = any(v.cat == "Integer" for v in problem.variables())
+    return _read(model, interrupted=interrupted, integer=integer)
+
+
+def _read(model: Any, *, interrupted: bool, integer: bool) -> Raw:
+    """What HiGHS reports of a model that it has worked on."""
+    import highspy
+
+    status = highspy.HighsModelStatus
     found = model.getModelStatus()
     info = model.getInfo()
-    integer = any(v.cat == "Integer" for v in problem.variables())
     stats = {"backend": "highs", "status": model.modelStatusToString(found)}
     if integer:
         stats["nodes"] = int(info.mip_node_count)

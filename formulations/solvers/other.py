@@ -13,7 +13,7 @@ from typing import Any
 from nestopt.core.errors import SolverError
 from nestopt.core.result import Limit, Reason
 from nestopt.formulations.solvers.highs import no_pulp_deprecations
-from nestopt.formulations.solvers.outcome import Raw
+from nestopt.formulations.solvers.outcome import Raw, Settings
 
 __all__ = ["run_other"]
 
@@ -23,16 +23,7 @@ _CBC_OBJECTIVE = re.compile(r"^Objective value:\s+(\S+)", re.MULTILINE)
 _CBC_RESULT = re.compile(r"^Result - (.*)$", re.MULTILINE)
 
 
-def run_other(
-    problem: Any,
-    name: str,
-    time_limit: float,
-    threads: int,
-    seed: int,
-    rel_gap: float,
-    warm: bool,
-    presolve: bool,
-) -> Raw:
+def run_other(problem: Any, name: str, settings: Settings) -> Raw:
     """Any other back-end, as PuLP runs it; for CBC the bound is read from its log."""
     import pulp
 
@@ -40,17 +31,17 @@ def run_other(
     folder = tempfile.TemporaryDirectory(prefix="nestopt-")
     log = Path(folder.name, "solver.log")
     arguments: dict[str, Any] = {"msg": False}
-    if math.isfinite(time_limit):
-        arguments["timeLimit"] = time_limit
+    if math.isfinite(settings.time_limit):
+        arguments["timeLimit"] = settings.time_limit
     if is_cbc:
         arguments |= {
             "path": _cbc_path(),
-            "gapRel": rel_gap,
+            "gapRel": settings.rel_gap,
             "gapAbs": 0.0,
-            "threads": threads if threads > 1 else None,
-            "options": [f"randomSeed {seed + 1}", f"randomCbcSeed {seed + 1}"],
-            "warmStart": warm,
-            "presolve": presolve,
+            "threads": settings.threads if settings.threads > 1 else None,
+            "options": [f"randomSeed {settings.seed + 1}", f"randomCbcSeed {settings.seed + 1}"],
+            "warmStart": settings.warm_start is not None,
+            "presolve": settings.presolve,
             "logPath": str(log),
         }
     try:
@@ -69,10 +60,10 @@ def run_other(
     stopped = Limit.INTERRUPTED if interrupted else Limit.TIME
     solution = problem.sol_status
     if is_cbc:
-        return _read_cbc(problem, text, stopped, rel_gap, stats)
+        return _read_cbc(problem, text, stopped, settings.rel_gap, stats)
     if solution == pulp.LpSolutionOptimal:
         objective = float(pulp.value(problem.objective) or 0.0)
-        bound = objective - rel_gap * abs(objective)
+        bound = objective - settings.rel_gap * abs(objective)
         return Raw(Reason.OPTIMAL, Limit.NONE, True, bound, stats)
     if solution == pulp.LpSolutionInfeasible and problem.status == pulp.LpStatusInfeasible:
         return Raw(Reason.INFEASIBLE, Limit.NONE, False, math.inf, stats)

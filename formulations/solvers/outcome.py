@@ -4,12 +4,60 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.result import Limit, Reason, Termination
 
-__all__ = ["Outcome", "Raw", "check_time_limit", "termination_of"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Outcome", "Raw", "Settings", "check_time_limit", "termination_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run a solver.
+
+    Attributes
+    ----------
+    time_limit : float
+        Wall-clock seconds.
+    threads, seed : int
+    rel_gap : float
+        Stop when (objective - bound) / objective is at most this.
+    warm_start : mapping of str to float, or sequence of (variable, int), optional
+        MILP: values by variable name; variables left out are completed by the solver (HiGHS) or
+        start at 0 (CBC). CP-SAT: hints, which replace those that the model has.
+    write_model : str, optional
+        Path written before the solve: ``.lp`` or ``.mps`` (MILP), ``.pb`` or ``.pbtxt`` (CP-SAT).
+    progress : callable, optional
+        ``progress(seconds, objective, bound, note)`` at every incumbent (HiGHS and CP-SAT).
+    backend : str, optional
+        MILP: ``highs`` (default), ``cbc``, ``scip``, or any name that PuLP knows, in any case.
+    presolve : bool
+        MILP: whether HiGHS and CBC may transform the model first.
+    deterministic_time : float
+        CP-SAT's own measure of work; unlike `time_limit` a limit on it makes a run repeatable.
+    parameters : mapping, optional
+        CP-SAT: further fields of ``SatParameters``.
+    """
+
+    time_limit: float = math.inf
+    threads: int = 1
+    seed: int = 0
+    rel_gap: float = 0.0
+    warm_start: Any = None
+    write_model: str | None = None
+    progress: Callable[[float, float | None, float, str], Any] | None = None
+    backend: str | None = None
+    presolve: bool = True
+    deterministic_time: float = math.inf
+    parameters: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_time_limit(self.time_limit)
+        check_time_limit(self.deterministic_time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nestopt.cli.bound import bound
+from nestopt.cli.calibrate import calibrate
 from nestopt.cli.check import check
 from nestopt.cli.exits import report
 from nestopt.cli.export import export_file
@@ -23,6 +24,7 @@ from nestopt.cli.setting_help import epilog
 from nestopt.cli.simulate import simulate
 from nestopt.cli.solve import solve
 from nestopt.cli.study import study
+from nestopt.cli.sweep import sweep
 from nestopt.cli.transfer import import_file
 from nestopt.cli.validate import validate
 from nestopt.cli.versions import show_versions
@@ -92,8 +94,10 @@ _COMMANDS = (
     (run, "run", "Execute a schedule on real processes, with real data."),
     (replan, "replan", "A new plan or schedule after a failure."),
     (plot, "plot", "Draw a plan or a schedule."),
+    (sweep, "sweep", "Best collective schedule by buffer size."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
+    (calibrate, "calibrate", "Fit device parameters to your own measured runs."),
     (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
     (import_file, "import", "Read a file of another tool."),
     (export_file, "export", "Write a schedule, plan or topology for another tool."),

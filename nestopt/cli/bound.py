@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nestopt.cli.parameters import (
+    CalibrationOption,
     ClusterOption,
     CollectiveOption,
     FailOption,
@@ -36,6 +37,7 @@ def bound(
     time_limit: TimeLimitOption = None,
     threads: ThreadsOption = None,
     setting: SettingOption = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Lower bounds of an instance, each with its witness.
@@ -65,6 +67,9 @@ def bound(
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
+    settings = inputs.parse_settings(setting)
+    if calibration is not None:
+        settings = {"pricing": calibration, **settings}
     limit = inputs.parse_limit(time_limit)
     job, on = source.parts(fail)
     announce_compilation(quiet=json)
@@ -75,7 +80,7 @@ def bound(
             problem=source.problem,
             objective=objective,
             space=space,
-            settings=inputs.parse_settings(setting),
+            settings=settings,
         )
         bounds = [
             row._asdict()

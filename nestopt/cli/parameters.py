@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "CalibrationOption",
     "ClusterOption",
     "CollectiveOption",
     "FailOption",
@@ -95,6 +96,15 @@ SpaceOption = Annotated[
         "torchtitan, default-1), a structure (structured: every stage on a contiguous run of "
         "devices, the default; general: any devices), or both; `--set tensor=1,2` and the like "
         "narrow it.",
+    ),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="Parameters of devices and frameworks: a file of `nestopt calibrate`, or a set's name "
+        "(nestopt-1, nestopt-2). Default: nestopt-2.",
     ),
 ]
 SettingOption = Annotated[

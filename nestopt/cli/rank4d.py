@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nestopt.cli.parameters import FailOption, JsonOption
+from nestopt.cli.parameters import CalibrationOption, FailOption, JsonOption
 from nestopt.core.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def rank4d(
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", help="How many decompositions to print.")
     ] = 10,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Rank the 4D decompositions (Gx, Gy, Gz, Gdata) of a transformer on a cluster.
@@ -85,8 +86,10 @@ def rank4d(
       2  wrong command line
     """
     from nestopt.cli.output import console, print_json
+    from nestopt.core.pricing import DEFAULT_SET
     from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import describe, rank_table
+    from nestopt.placement.pricing.parameters import using_set
 
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
@@ -94,14 +97,11 @@ def rank4d(
         raise UsageError(f"--batch {batch}: expected at least 1")
     if rows < 1:
         raise UsageError(f"--rows {rows}: expected at least 1")
-    table = rank_table(
-        dense_model(workload),
-        cluster if fail is None else f"{cluster}+fail:{fail.replace(' ', '')}",
-        batch=batch,
-        mode=mode,
-        overlap=_overlap(overlap),
-        simulate_rows=rows,
-    )
+    place = cluster if fail is None else f"{cluster}+fail:{fail.replace(' ', '')}"
+    hidden = _overlap(overlap)
+    with using_set(calibration or DEFAULT_SET):
+        model = dense_model(workload)
+        table = rank_table(model, place, batch=batch, mode=mode, overlap=hidden, simulate_rows=rows)
     if json:
         print_json(table.to_json())
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nestopt.cli.parameters import (
+    CalibrationOption,
     ClusterOption,
     CollectiveOption,
     FailOption,
@@ -78,6 +79,7 @@ def solve(
         ),
     ] = None,
     setting: SettingOption = None,
+    calibration: CalibrationOption = None,
     write_model: Annotated[
         str | None,
         typer.Option(
@@ -139,6 +141,8 @@ def solve(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
     settings = inputs.parse_settings(setting)
+    if calibration is not None:
+        settings = {"pricing": calibration, **settings}
     if not 0 <= rel_gap < 1:
         raise UsageError(f"--rel-gap {rel_gap:g}: expected a number from 0 up to 1, 0.01 for 1 %")
     if seed < 0:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nestopt.cli.parameters import JsonOption
+from nestopt.cli.parameters import CalibrationOption, JsonOption
 
 __all__ = ["validate"]
 
@@ -22,6 +22,7 @@ def validate(
             help="Print this table only; may be given several times. Default: all.",
         ),
     ] = None,
+    calibration: CalibrationOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare predictions with measured training runs of the literature.
@@ -38,11 +39,23 @@ def validate(
       nestopt validate --table narayanan2021_table1 --json
     """
     from nestopt.cli.output import console, print_json
-    from nestopt.fourd.report import describe
+    from nestopt.core.pricing import DEFAULT_SET
+    from nestopt.fourd.report import describe, totals
     from nestopt.fourd.validate import validate as compare
+    from nestopt.placement.pricing.parameters import using_set
 
-    reports = compare(table or ())
+    with using_set(calibration or DEFAULT_SET):
+        reports = compare(table or ())
+    total = totals(reports)
     if json:
-        print_json({"schema": SCHEMA, "tables": [report.to_json() for report in reports]})
+        print_json(
+            {
+                "schema": SCHEMA,
+                "tables": [report.to_json() for report in reports],
+                "iteration_times": None if total is None else total.to_json(),
+            }
+        )
     else:
         describe(reports, console())
+        if total is not None:
+            console().print(str(total))

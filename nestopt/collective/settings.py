@@ -45,6 +45,13 @@ _ROWS: dict[str, Setting] = {
                           "iterations=200", low=1),
     "lns.effort": Setting("effort", "whole number", "2", "Work of a neighbourhood, as a factor.",
                           "effort=4", low=1),
+    "trees.chunks": Setting(
+        "chunks",
+        "whole number or auto",
+        "the collective's",
+        "Pieces into which the data is cut along the trees.",
+        "chunks=auto",
+    ),
     # baselines
     "order": Setting("order", "word", "short", "Order of the ring: a short tour, or by number.",
                      "order=natural", ("short", "natural")),

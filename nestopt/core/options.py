@@ -71,8 +71,8 @@ class SolveOptions:
         for name, low in (("seed", 0), ("threads", 1)):
             keep(self, name, _whole(name, getattr(self, name), low))
         gap = self.rel_gap
-        if isinstance(gap, bool) or not isinstance(gap, Real) or not 0 <= gap < 1:
-            raise UsageError(f"rel_gap {gap!r}: expected a number from 0 up to 1, 0.01 for 1 %")
+        if isinstance(gap, bool) or not isinstance(gap, Real) or not 0 <= gap <= 1:
+            raise UsageError(f"rel_gap {gap!r}: expected a number from 0 to 1, 0.01 for 1 %")
         for name in ("backend", "write_model", "output"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):

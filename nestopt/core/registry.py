@@ -40,6 +40,7 @@ __all__ = [
     "read_published",
     "register",
     "unregister",
+    "transformer",
     "transformers",
 ]
 
@@ -217,6 +218,19 @@ def architecture(name: str) -> Any:
         If the name is unknown (with a suggestion).
     InputError
         If a setting or a configuration file is wrong.
+    """
+    return import_module("nestopt.instances.workloads").configuration(name)[0]
+
+
+def transformer(name: str) -> Any:
+    """The transformer of a name with settings after commas, before its set of parameters.
+
+    Raises
+    ------
+    UsageError
+        If the catalogue has no such transformer (with a suggestion).
+    InputError
+        If a setting is wrong.
     """
     return import_module("nestopt.instances.workloads").configuration(name)[0]
 

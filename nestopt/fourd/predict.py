@@ -33,8 +33,8 @@ __all__ = ["cluster_of", "plan_of", "predict", "priced"]
 
 
 def cluster_of(run: Run) -> Cluster:
-    """The DGX cluster that a run used."""
-    cluster: Cluster = named("cluster", f"dgx-{run.device}-{run.gpus}")
+    """The cluster that a run used, a DGX unless it names another."""
+    cluster: Cluster = named("cluster", run.cluster or f"dgx-{run.device}-{run.gpus}")
     return cluster
 
 

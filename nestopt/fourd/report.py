@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from nestopt.fourd.waterfall import Step
 
-__all__ = ["Report", "Row", "describe"]
+__all__ = ["Report", "Row", "Totals", "describe", "totals"]
+
+
+ITERATION = "seconds an iteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,55 @@ class Report:
                 for row in self.rows
             ],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All rows of iteration times that no figure was fitted on, over all tables.
+
+    Attributes
+    ----------
+    rows : int
+    mape : float
+        Mean absolute relative error.
+    bias : float
+        Mean relative error; below 0 where predictions are too fast.
+    spearman : float or None
+        Rank correlation of measured and predicted seconds.
+    """
+
+    rows: int
+    mape: float
+    bias: float
+    spearman: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        text = f"All {self.rows} iteration times only predicted: MAPE {100 * self.mape:.1f} %, "
+        text += f"bias {100 * self.bias:+.1f} %"
+        return text if self.spearman is None else f"{text}, Spearman {self.spearman:.3f} (seconds)"
+
+
+def totals(reports: list[Report]) -> Totals | None:
+    """The totals of the reports of iteration times; None if there is no row only predicted."""
+    from scipy.stats import spearmanr
+
+    rows = [
+        row
+        for report in reports
+        if report.quantity == ITERATION
+        for row in report.rows
+        if not row.fitted
+    ]
+    if not rows:
+        return None
+    errors = [row.error for row in rows]
+    order = spearmanr([row.measured for row in rows], [row.predicted for row in rows]).statistic
+    spearman = float(order) if len(rows) > 2 else None
+    return Totals(len(rows), float(np.mean(np.abs(errors))), float(np.mean(errors)), spearman)
 
 
 def describe(reports: list[Report], console: Console) -> None:

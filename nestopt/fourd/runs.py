@@ -42,7 +42,8 @@ class Run:
         Where it is from.
     model : Transformer
     device : str
-        Device type; the cluster is ``dgx-DEVICE``.
+        Device type; the cluster is ``dgx-DEVICE`` unless `cluster` names another.
+    cluster : str
     gpus, tensor, context, pipeline, data : int
     batch : int
         Global batch in sequences.
@@ -82,6 +83,7 @@ class Run:
     gradient_bytes: float = _HALF
     framework: str = "megatron-lm"
     group: str = ""
+    cluster: str = ""
     assumed: tuple[str, ...] = ()
 
     @property

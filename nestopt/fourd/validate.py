@@ -18,7 +18,7 @@ from nestopt.core.errors import unknown_name
 from nestopt.core.registry import named
 from nestopt.fourd.axonn import axonn_20b, axonn_80b
 from nestopt.fourd.predict import predict
-from nestopt.fourd.report import Report, Row
+from nestopt.fourd.report import ITERATION, Report, Row
 from nestopt.fourd.runs import Run, read_table, runs, workload_of
 from nestopt.placement.model.schedules import make_schedule
 from nestopt.placement.model.transformer import Transformer, expand
@@ -84,7 +84,7 @@ def _iteration_times(table: str, found: list[Run]) -> Report:
     ]
     return Report(
         table,
-        "seconds an iteration",
+        ITERATION,
         tuple(rows),
         float(spearmanr(measured, predicted).statistic),
         max(regrets) if regrets else None,

@@ -48,6 +48,18 @@ FORMATS: dict[str, Format] = {
         settings=("proto", "inplace", "runtime", "min-bytes", "max-bytes"),
         endings=(".xml",),
     ),
+    "mscclpp-plan": Format(
+        "an execution plan for MSCCL++ 0.9 (JSON)",
+        "mscclpp_plan:write",
+        settings=("min-bytes", "max-bytes"),
+        endings=(".json",),
+    ),
+    "chakra": Format(
+        "Chakra execution traces, with ASTRA-sim's files; a directory",
+        "chakra:write",
+        settings=("form",),
+        folder=True,
+    ),
     "perfetto": Format(
         "a trace for ui.perfetto.dev: links and NPUs, or a pipeline's stages",
         "perfetto:write_schedule",

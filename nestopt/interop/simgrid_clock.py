@@ -36,7 +36,14 @@ if TYPE_CHECKING:
     from nestopt.interop.loading import Placed
     from nestopt.placement.judge.simulate import Pipeline, Timeline
 
-__all__ = ["find_python", "plan_job", "play_plan", "play_schedule", "schedule_job"]
+__all__ = [
+    "arrivals_needed",
+    "find_python",
+    "plan_job",
+    "play_plan",
+    "play_schedule",
+    "schedule_job",
+]
 
 MOST_SENDS, MOST_LINKS = 200_000, 1_500
 CHOICE = "NESTOPT_SIMGRID_PYTHON"
@@ -123,7 +130,7 @@ def schedule_job(instance: CollectiveInstance, schedule: Schedule) -> Job:
             f"{MOST_SENDS} on {MOST_LINKS}",
             field="num_sends",
         )
-    needs = _needs(instance, schedule)
+    needs = arrivals_needed(instance, schedule)
     sizes = instance.collective.chunk_sizes[schedule.chunk].tolist()
     blocking = instance.latency == "blocking"
     job: Job = []
@@ -136,7 +143,7 @@ def schedule_job(instance: CollectiveInstance, schedule: Schedule) -> Job:
     return job
 
 
-def _needs(instance: CollectiveInstance, schedule: Schedule) -> list[list[int]]:
+def arrivals_needed(instance: CollectiveInstance, schedule: Schedule) -> list[list[int]]:
     """The sends that must have arrived before each send.
 
     Of a sum, all that had come to the source by then; of another chunk, its first arrival, or at a

@@ -40,7 +40,7 @@ def instance(topology: Topology | str, pattern: str, latency: str = "blocking", 
 def options(**settings) -> SolveOptions:
     limit = settings.pop("time_limit", 60.0)
     chosen = {key.replace("_", "-"): str(value) for key, value in settings.items()}
-    return SolveOptions(objective="makespan", time_limit=limit, set=chosen)
+    return SolveOptions(time_limit=limit, set=chosen)
 
 
 def random_instance(seed: int) -> CollectiveInstance:
@@ -109,6 +109,24 @@ def test_proved_optimum_with_a_slow_dimension(name: str, steps: int) -> None:
     assert result.termination.reason is Reason.OPTIMAL
     assert result.objective == steps * UNIT
     checked(problem, result)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("mesh2d:4x4", 8),
+        ("torus2d:5x5", 6),
+        pytest.param("mesh2d:6x6", 18, marks=pytest.mark.slow),
+        pytest.param("torus2d:6x6", 9, marks=pytest.mark.slow),
+    ],
+)
+def test_cpsat_proves_the_bound_of_the_ports_by_itself(name: str, steps: int) -> None:
+    result = solve_cpsat(instance(name, "all-gather"), options(bound="none", time_limit=300.0))
+    assert result.termination.reason is Reason.OPTIMAL
+    assert result.objective == result.bound == steps * UNIT
+    assert result.stats["proof"] == "search"
+    refuted = [row["horizon"] for row in result.stats["horizons"] if row["answer"] == "infeasible"]
+    assert refuted[-1] == steps - 1
 
 
 @pytest.mark.parametrize("solve", [solve_cpsat, solve_milp])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pulp
@@ -20,7 +21,9 @@ from nestopt.core.result import Limit, Reason
 from nestopt.formulations.solvers import adapters
 from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat, solve_milp
 
-BACKENDS = ["highs", "cbc"]
+WITHOUT_SCIP = find_spec("pyscipopt") is None
+SCIP = pytest.param("scip", marks=pytest.mark.skipif(WITHOUT_SCIP, reason="needs pyscipopt"))
+BACKENDS = ["highs", "cbc", SCIP]
 
 
 def cover(columns: int, rows: int, width: int, constant: float = 0.0) -> pulp.LpProblem:
@@ -255,7 +258,7 @@ def test_stdout_stays_clean() -> None:
     assert done.stdout == "only this\n"
 
 
-@pytest.mark.parametrize("solver", ["highs", "cbc", "cpsat"])
+@pytest.mark.parametrize("solver", ["highs", "cbc", SCIP, "cpsat"])
 def test_interrupt_returns_the_incumbent(solver: str) -> None:
     done = run_script(
         f"""

@@ -210,7 +210,7 @@ def test_sizes_add_up(method: str) -> None:
 
 def ring(pattern: str = "all-gather") -> CollectiveInstance:
     network = named("topology", "ring:4")
-    return CollectiveInstance(network, Collective.of(pattern, network.npus))
+    return CollectiveInstance(network, Collective.of(pattern, network.npus), sums="moved")
 
 
 def without_link(link: int) -> Any:

@@ -86,9 +86,9 @@ def test_too_few_steps_is_infeasible_for_that_reason() -> None:
     result = solve_sccl(
         instance("ring:6", "all-gather"), SolveOptions(set={"steps": "2", "rounds": "9"})
     )
-    assert result.termination.reason is Reason.NO_SOLUTION
+    assert result.termination.reason is Reason.INFEASIBLE
     assert result.stats["answer"] == "infeasible"
-    assert result.stats["reason"] == "no algorithm has 2 steps and 9 rounds"
+    assert result.infeasible_because == ("no algorithm has 2 steps and 9 rounds",)
 
 
 def test_bad_questions() -> None:

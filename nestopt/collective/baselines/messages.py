@@ -83,6 +83,29 @@ def _direct(group: Group, journeys: Journeys) -> NDArray[np.int64]:
     return _rows(ahead, chunk[:, None], start[:, None], (start[:, None] + ahead) % n)
 
 
+def _direct_by_level(group: Group, journeys: Journeys) -> NDArray[np.int64]:
+    """Straight to every destination, in rounds: by the same offset of the digits from every rank.
+
+    Between nodes behind one switch every round is a permutation, and so is what each node sends to
+    each other one: no port waits for another.
+    """
+    keys = np.stack(group.digits, axis=1)
+    sizes = keys.max(axis=0) + 1
+    scale = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+    start, n = journeys.start, group.size
+    chunk = np.arange(len(start))
+    if journeys.goal is not None:
+        step = ((keys[journeys.goal] - keys[start]) % sizes) @ scale
+        return _rows(step, chunk, start, journeys.goal)
+    step = np.zeros((len(start), n), dtype=np.int64)
+    for axis, size in enumerate(sizes.tolist()):
+        away = keys[None, :, axis] - keys[start, None, axis]
+        step += away % size * int(scale[axis])
+    goal = np.broadcast_to(np.arange(n), step.shape)
+    table = _rows(step, chunk[:, None], start[:, None], goal)
+    return table[table[:, 2] != table[:, 3]]
+
+
 def _shortest(group: Group, journeys: Journeys) -> NDArray[np.int64]:
     """Along shortest paths to every destination, the nearest first."""
     start, n = journeys.start, group.size
@@ -275,7 +298,7 @@ def _lines(keys: NDArray[np.int64], axis: int) -> tuple[NDArray[np.int64], NDArr
 
 ALGORITHMS: dict[str, list[Callable[[Group, Journeys], NDArray[np.int64]]]] = {
     "ring": [_ring, _two_way_ring],
-    "direct": [_direct],
+    "direct": [_direct, _direct_by_level],
     "rhd": [_rhd],
     "dbt": [_dbt],
     "hierarchical": [_hierarchical],

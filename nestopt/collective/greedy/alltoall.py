@@ -13,6 +13,7 @@ from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.network import link_times
 from nestopt.collective.greedy.parallel import Best, best_of
 from nestopt.collective.greedy.portfolio import Entry, Found
+from nestopt.collective.greedy.reroute import rerouted, routes_few
 from nestopt.collective.model.schedule import Schedule
 from nestopt.core.errors import SolverError
 
@@ -260,6 +261,7 @@ def _routed(job: Job) -> Found:
 ROUTES = (
     *KNOWN_EARLY,
     Entry("route", _routed, lambda job: True, "routes by load, then an order of the sends"),
+    Entry("reroute", rerouted, routes_few, "small: paths and order are searched together"),
     *KNOWN_LATE,
 )
 """What makes All-to-Alls, Scatters and Gathers, in the order in which it is played."""

@@ -40,6 +40,13 @@ AHEAD = (16, 64)
 MOST_CLAIMS_AHEAD = 3 * 10**8
 
 
+# trees of the bottleneck cut: NPUs up to which they are packed within a few seconds, sends up to
+# which they are played, and the nominal seconds of a search below which that would take too long
+MOST_CUT_NPUS = 40
+MOST_CUT_SENDS = 300_000
+LEAST_CUT_SECONDS = 0.1
+
+
 def as_schedule(sends: Sends, makespan: int) -> Schedule:
     """Sends of copies as a schedule."""
     return Schedule.of(sends.chunk, sends.link, sends.start_ps, makespan)
@@ -149,6 +156,23 @@ def _needed(job: Job, matched: Best[Sends], kernel: str) -> Found:
     return Found(schedule, {"kernel": kernel, "tries": matched.tries})
 
 
+def _cut_pays(job: Job) -> bool:
+    """Whether trees of the bottleneck cut are worth their time: switches or several chunks."""
+    few = max(len(part.npus) for part in job.parts) <= MOST_CUT_NPUS
+    sends = sum(part.num_chunks * len(part.npus) for part in job.parts)
+    worth = not job.topology.multicast.all() or max(p.chunks_per_npu for p in job.parts) > 1
+    enough = job.effort.seconds >= LEAST_CUT_SECONDS
+    return tuned(job) and few and worth and enough and sends <= MOST_CUT_SENDS
+
+
+def _along_cut_trees(job: Job) -> Found:
+    from nestopt.collective.trees.solve import ForestCache, tree_schedule
+
+    cache = ForestCache()
+    schedule = tree_schedule(job.instance, cache)
+    return Found(schedule, {"kernel": "forest", "tries": len(cache.forests())})
+
+
 def _rearranged(job: Job) -> Found | None:
     """A search over orders of deliveries around the best schedule."""
     assert job.best is not None and isinstance(job.best.schedule, Schedule)
@@ -184,6 +208,7 @@ COPIES = (
     *KNOWN_EARLY,
     Entry("rounds", _in_rounds, _rounds_apply, "equal links: a maximum matching a tick"),
     Entry("events", _by_events, _small, "unequal links and switches: what ends first goes first"),
+    Entry("forest", _along_cut_trees, _cut_pays, "many chunks: trees at the rate of the cut"),
     Entry("insertion", _rearranged, _searchable, "switches: each delivery into the best gap"),
     *KNOWN_LATE,
 )

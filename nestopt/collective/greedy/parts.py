@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.greedy.alltoall import ROUTES
 from nestopt.collective.greedy.bound import quick_bound
+from nestopt.collective.greedy.coarser import divisible, from_larger_chunks
 from nestopt.collective.greedy.copies import COPIES
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.portfolio import Entry, Found, Job, play
@@ -94,6 +95,11 @@ def _apart(job: Job) -> Found | None:
     return separate(job, schedule_parts)
 
 
+def _coarser(job: Job) -> Found | None:
+    """The same bytes in larger chunks, each cut in pieces."""
+    return from_larger_chunks(job, schedule_parts)
+
+
 def _mixed(entry: Entry) -> Entry:
     """An entry for collectives of several kinds only; each kind's portfolio has it too."""
     return replace(entry, when=lambda job: len(_kinds(job)) > 1 and entry.when(job))
@@ -105,5 +111,6 @@ WHOLE = (
     *(_mixed(entry) for entry in KNOWN_EARLY),
     Entry("priorities", improve, lambda job: len(job.parts) > 1, "sends of all parts, reordered"),
     *(_mixed(entry) for entry in KNOWN_LATE),
+    Entry("larger-chunks", _coarser, divisible, "more chunks are never worse than fewer"),
 )
 """What makes any collective, in the order in which it is played."""

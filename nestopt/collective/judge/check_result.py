@@ -51,6 +51,11 @@ def check_result(result: Result, *, directory: Path | None = None) -> Verdict:
         verdict.add(_check_solution(instance, result, directory))
     elif result.objective is not None:
         raise CheckError(f"objective {result.objective} without a schedule")
+    if reason is Reason.INFEASIBLE and result.method == "sccl":
+        # of the question, not of the instance
+        because = "; ".join(result.infeasible_because) or "the question"
+        verdict.claimed.append(f"infeasible, by exhausted search: {because}")
+        return verdict
     if reason is Reason.INFEASIBLE:
         verdict.verified.append(_check_infeasible(instance))
         return verdict
