@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.problem import Problem
     from nestopt.core.result import Result
+    from nestopt.core.stop import Watch
     from nestopt.core.verdict import Verdict
     from nestopt.placement.model.space import PlanSpace
 
@@ -150,6 +151,7 @@ def solve(
     """
     from nestopt.core.choices import refuse_contradictions
     from nestopt.core.registry import get_method
+    from nestopt.core.stop import Watch
 
     asked = ask(
         job,
@@ -175,9 +177,12 @@ def solve(
         set=asked.settings,
         progress=progress,
     )
-    result = _run(get_method(asked.problem.name, name), name, asked.instance, options)
-    result.settings = _recorded(options) | result.settings
-    _deliver(result, None if output is None else Path(output), check=check)
+    # the watch stays: a signal that comes while the answer is checked and written waits for that
+    with Watch(options.time_limit) as watch:
+        result = _run(get_method(asked.problem.name, name), name, asked.instance, options, watch)
+        watch.settle()
+        result.settings = _recorded(options) | result.settings
+        _deliver(result, None if output is None else Path(output), check=check)
     return result
 
 
@@ -228,8 +233,11 @@ def _directory(result: Result) -> Path | None:
     return None if result.directory is None else Path(result.directory)
 
 
-def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result:
-    """The method's result; what is known when it is interrupted or runs out of memory."""
+def _run(method: Any, name: str, instance: Any, options: SolveOptions, guard: Watch) -> Result:
+    """The method's result; what is known when it is interrupted or runs out of memory.
+
+    The watch ends the method at the time limit and at a signal, whatever it is busy with.
+    """
     from dataclasses import replace
 
     from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
@@ -247,8 +255,11 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result
     try:
         found: Result = method(instance, replace(options, progress=watch))
     except (KeyboardInterrupt, MemoryError) as stop:
+        guard.settle()
         recorded = instance_record(instance)
-        limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
+        limit = Limit(guard.reason or "interrupted")
+        if isinstance(stop, MemoryError):
+            limit = Limit.MEMORY
         return Result(
             problem=recorded["data"]["problem"],
             instance=recorded,
@@ -263,6 +274,9 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result
             seed=options.seed,
             threads=options.threads,
         )
+    ended = found.termination
+    if guard.reason and ended.limit not in (Limit.NONE, Limit.MEMORY):
+        found.termination = Termination(ended.reason, Limit(guard.reason))
     return found
 
 
@@ -293,7 +307,20 @@ def _deliver(result: Result, target: Path | None, *, check: bool) -> None:
                 f"the checker refuses what {result.method} returned; nothing is written: {error}"
             ) from error
     if target is not None:
-        write_json(target, result.to_json())
+        try:
+            write_json(target, result.to_json())
+        except (OSError, InputError) as error:
+            raise _elsewhere(result, target, error) from error
+
+
+def _elsewhere(result: Result, target: Path, error: OSError | InputError) -> NestoptError:
+    """The error of a result that could not be written where it was to be; it is kept elsewhere."""
+    from nestopt.core.io import keep_elsewhere
+
+    cause = error.__cause__ if isinstance(error, InputError) else error
+    why = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
+    kept = keep_elsewhere(result.to_json(), target.stem)
+    return NestoptError(f"{target}: cannot be written: {why}; {kept}")
 
 
 def bound(

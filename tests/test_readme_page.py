@@ -26,7 +26,7 @@ def _run(title: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str,
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"nestopt": nestopt}
     exec(compile(_sections()[title], str(PAGE), "exec"), names)
-    matplotlib.pyplot.close("all")
+    importlib.import_module("matplotlib.pyplot").close("all")
     return names
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
@@ -92,6 +93,7 @@ def search(
         run.start()
         run.loop()
     except KeyboardInterrupt:
+        noticed()
         run.limit = Limit.INTERRUPTED
     return run.result(method)
 
@@ -193,14 +195,14 @@ class Run:
 
     def _relax(self, seconds: float) -> None:
         """Raise the scenarios' bounds by the position-free relaxation of the dynamic program."""
-        from nestopt.placement.dp.cases import all_cases
+        from nestopt.placement.dp.cases import all_cases, expanded
         from nestopt.placement.dp.solve import new_search
 
         clock = Clock(seconds)
         relaxed: dict[tuple[int, int, PipelineSchedule, int], float] = {}
         try:
             tool = new_search(self.instance, clock.check)
-            for case in all_cases(tool):
+            for case in (each for root in all_cases(tool) for each in expanded(tool, root)):
                 value, plan = tool.run_relaxed(case.grids, case.modes, case.batch, self.objective)
                 batch = case.batch
                 key = (batch.replicas, batch.microbatch, batch.schedule, batch.stages)

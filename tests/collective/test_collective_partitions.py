@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,3 +120,18 @@ def test_witnesses_hold_and_forged_ones_do_not(seed: int) -> None:
                     with pytest.raises(CheckError):
                         verify_witness(problem, forged)
     assert seen >= len(PATTERNS)
+
+
+def test_fractions_are_those_of_the_input() -> None:
+    # 65 MB/s in all into node 2: 3 MB take 3/65 s, which no number of picoseconds is
+    links = [(0, 2, 0, 26 * 10**6), (1, 2, 0, 39 * 10**6), (2, 0, 0, 10**9), (0, 1, 0, 10**9)]
+    links.append((1, 0, 0, 10**9))
+    network = Topology.from_links("three", 3, links)
+    found = rows(instance(network, "broadcast", chunk_size=10**6, chunks_per_npu=3, root=0))
+    assert Fraction(found["ingress"]["fluid"]) == Fraction(3 * 10**12, 65)
+    # three links of 7 bytes/ps a third: the work of 2 * 2 transfers a sum over three links each way
+    ring = Topology.from_links(
+        "ring", 3, [(v, (v + 1) % 3, 0, 7 * 10**9) for v in range(3)], bidirectional=True
+    )
+    work = rows(instance(ring, "all-reduce", chunk_size=10**6, sums="copied"))["work"]
+    assert Fraction(work["fluid"]) == Fraction(3 * 4, 6) * Fraction(10**18, 7 * 10**9)

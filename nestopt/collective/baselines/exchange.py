@@ -165,7 +165,12 @@ def exchange_schedule(
         return None
     digits = [_digits(instance, part, name, dims) for part in instance.collective.parts]
     best: Schedule | None = None
-    for plans in _plans(digits, name):
+    plain = not instance.topology.multicast[instance.topology.is_switch].any()
+    tried = sorted(_plans(digits, name), key=lambda plans: _effort(instance, plans))
+    for plans in tried:
+        # a switch that copies may carry many messages as one
+        if plain and best is not None and _effort(instance, plans) > best.makespan_ps:
+            break
         scripts = []
         count = 0
         for part, plan in zip(instance.collective.parts, plans):
@@ -180,6 +185,34 @@ def exchange_schedule(
         if found is not None and (best is None or found.makespan_ps < best.makespan_ps):
             best = found
     return best
+
+
+def _effort(instance: CollectiveInstance, plans: list[_Plan]) -> float:
+    """Picoseconds that the links out of all NPUs need at least for the messages of a plan."""
+    topology = instance.topology
+    out = ~topology.is_switch[topology.src]
+    total = 0.0
+    for part, plan in zip(instance.collective.parts, plans):
+        occupancy = instance.occupancy_ps(part.chunk_size)[out].astype(np.float64)
+        rate = float((1.0 / np.maximum(occupancy, 1.0)).sum())
+        if len(part.npus) > 1 and rate:
+            total += part.num_chunks * _messages(len(part.npus), plan) / rate
+    return total
+
+
+def _messages(ranks: int, plan: _Plan) -> int:
+    """How many messages a chunk takes at least."""
+    if not plan or ranks < 2:
+        return 0
+    (digit, kind), rest = plan[0], plan[1:]
+    width = min(int(digit.max()) + 1, ranks)
+    if kind == "one-shot":
+        return ranks * (width - 1) + _messages(ranks, rest)
+    if kind == "recursive-doubling":
+        power = 1 << (width.bit_length() - 1)
+        return ranks // width * power * (width.bit_length() - 1) + _messages(ranks, rest)
+    owners = max(1, ranks // width)
+    return 2 * (ranks - owners) + _messages(owners, rest)
 
 
 def _load(instance: CollectiveInstance, scripts: Sequence[Sequence[Sequence[Exchange]]]) -> int:

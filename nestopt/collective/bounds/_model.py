@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,15 @@ class Network:
     def transfer(self, size: int) -> NDArray[np.int64]:
         """Time from the start of a send to its arrival, int64[E], ps."""
         return self._times[size][1]
+
+    def exact_occupancy(self, size: int, links: NDArray[Any]) -> list[Fraction]:
+        """Time a chunk occupies each of some links, ps, as the input says it: not rounded."""
+        topology, blocking = self.topology, self.instance.latency == "blocking"
+        rows = zip(topology.bandwidth[links].tolist(), topology.alpha_ps[links].tolist())
+        return [
+            Fraction(size * 10**12, bandwidth) + (alpha if blocking else 0)
+            for bandwidth, alpha in rows
+        ]
 
     @property
     def sizes(self) -> list[int]:

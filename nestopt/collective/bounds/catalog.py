@@ -17,7 +17,7 @@ from nestopt.collective.bounds.deliveries import delivery_bound
 from nestopt.collective.bounds.distances import distance_bound
 from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
-from nestopt.collective.bounds.prices import flow_bound, work_bound
+from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +69,10 @@ def all_bounds(
     -------
     list of dict
         ``name``, ``value`` (picoseconds; ``inf`` if the instance is infeasible), ``fluid`` (the
-        value without latency and with chunks divided at will, picoseconds as a fraction in text,
-        or None), ``witness`` (see `verify_witness`), ``about``, ``seconds``, ``space`` (for which
-        schedules of an All-Reduce it holds: ``sums copied or moved`` or ``sums moved``), and
+        value with chunks divided at will and without the latency that a link is free in, as an
+        exact fraction of picoseconds in text from the input's own bandwidths, or None), ``witness``
+        (see `verify_witness`), ``about``, ``seconds``, ``space`` (for which schedules of an
+        All-Reduce it holds: ``sums copied or moved`` or ``sums moved``), and
         ``note`` where something was left out.
     """
     limit = math.inf if options is None else options.time_limit
@@ -139,6 +140,8 @@ def _bounds(
         start = time.perf_counter()
         row = _FINDERS[name](forward, backward, budget)
         if row is not None and 0 <= row["value"] < FAR:
+            if row["kind"] == "prices":
+                row["fluid"] = exact_fluid(forward, row["prices"]) or row["fluid"]
             rows.append(
                 {
                     "name": name,

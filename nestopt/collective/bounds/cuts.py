@@ -49,7 +49,8 @@ def cut_bound(net: Network, inside: NDArray[np.bool_]) -> dict[str, Any] | None:
         need = sum(needs[part] for part in same)
         value = earliest_time(release, occupancy, need)
         if value > best["value"]:
-            rate = sum((Fraction(1, int(o)) for o in occupancy), Fraction(0))
+            exact = net.exact_occupancy(size, links[usable])
+            rate = sum((1 / o for o in exact), Fraction(0))
             best = {"value": value, "mode": "chunks", "size": size, "need": need}
             best["fluid"] = need / rate
     if len({part.chunk_size for part in active}) > 1:
@@ -111,7 +112,7 @@ def ingress_bound(net: Network, budget: Budget | None = None) -> dict[str, Any] 
             elif best is not None:
                 break
             if best is None or row["value"] > best["value"]:
-                rate = sum((Fraction(1, int(o)) for o in occupancy[here]), Fraction(0))
+                rate = sum((1 / o for o in net.exact_occupancy(size, here)), Fraction(0))
                 inside = np.ones(topology.num_nodes, dtype=np.bool_)
                 inside[v] = False
                 best = row | {

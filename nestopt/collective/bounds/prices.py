@@ -10,7 +10,7 @@ flow problem give the best of this kind, and rounding them costs quality but not
 from __future__ import annotations
 
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nestopt.collective.bounds._model import Network
     from nestopt.collective.model.collective import Part
 
-__all__ = ["flow_bound", "flow_prices", "price_bound", "work_bound"]
+__all__ = ["exact_fluid", "flow_bound", "flow_prices", "price_bound", "work_bound"]
 
 _UNICAST = ("all-to-all", "scatter", "gather")
 _LP_VARIABLES = 60_000
@@ -68,6 +68,32 @@ def price_bound(net: Network, prices: NDArray[np.int64]) -> dict[str, Any] | Non
         "size": size,
         "fluid": Fraction(total, sold),
     }
+
+
+def exact_fluid(net: Network, prices: NDArray[np.int64]) -> Fraction | None:
+    """``fluid`` of `price_bound` from the input's own numbers, not from rounded picoseconds.
+
+    None where the numbers are too large for it.
+    """
+    links = np.flatnonzero(prices)
+    total = Fraction(0)
+    for part in net.parts:
+        exact = [
+            int(price) * time
+            for price, time in zip(prices[links], net.exact_occupancy(part.chunk_size, links))
+        ]
+        scale = lcm(*(time.denominator for time in exact))
+        whole = [int(time * scale) for time in exact]
+        unit = gcd(*whole) or 1
+        if max(whole, default=0) // unit >= FAR:
+            return None
+        length = np.zeros(net.topology.num_links, dtype=np.int64)
+        length[links] = [time // unit for time in whole]
+        cost = _part_cost(net, part, length)
+        if cost is None:
+            return None
+        total += Fraction(cost * unit, scale)
+    return total / int(prices.sum())
 
 
 def _least_time(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
+# chunks above which what is so near its bound is not routed anew
+MANY_CHUNKS, NEAR = 10_000, 1.05
 GROWTH = 1.5
 RULES = 3
 
@@ -106,8 +108,12 @@ def _routings(
             topology, times, source, destination, size_of, rounds, batch, power, seed
         )
         journeys = _journeys(topology, times, size_of, length, paths)
-        made = [_schedule(journeys, rule, 0, effort.target, seed) for rule in range(RULES)]
-        best = min(range(RULES), key=lambda rule: made[rule][0])
+        made: list[tuple[int, Sends]] = []
+        for rule in range(RULES):
+            if made and effort.clock.stop():
+                break
+            made.append(_schedule(journeys, rule, 0, effort.target, seed))
+        best = min(range(len(made)), key=lambda rule: made[rule][0])
         return made[best][0], (journeys, best, made[best][1])
 
     for index in range(min(effort.tries(2 * rounds * once), 16)):
@@ -258,10 +264,27 @@ def _routed(job: Job) -> Found:
     return Found(schedule, {"kernel": "route", "tries": found.tries})
 
 
+def _behind_switches(entry: Entry) -> Entry:
+    """An entry for networks with switches, where a known algorithm may be the best there is."""
+    return replace(entry, when=lambda job: bool(job.topology.is_switch.any()) and entry.when(job))
+
+
+def _between_npus(entry: Entry) -> Entry:
+    return replace(entry, when=lambda job: not job.topology.is_switch.any() and entry.when(job))
+
+
+def _worth_routing(job: Job) -> bool:
+    """Not where a large instance is near its bound already."""
+    if job.best is None or job.instance.collective.num_chunks <= MANY_CHUNKS:
+        return True
+    return job.best.schedule.makespan_ps > NEAR * job.effort.target
+
+
 ROUTES = (
     *KNOWN_EARLY,
-    Entry("route", _routed, lambda job: True, "routes by load, then an order of the sends"),
+    *(_behind_switches(entry) for entry in KNOWN_LATE),
+    Entry("route", _routed, _worth_routing, "routes by load, then an order of the sends"),
     Entry("reroute", rerouted, routes_few, "small: paths and order are searched together"),
-    *KNOWN_LATE,
+    *(_between_npus(entry) for entry in KNOWN_LATE),
 )
 """What makes All-to-Alls, Scatters and Gathers, in the order in which it is played."""

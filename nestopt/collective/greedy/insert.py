@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["rearrange"]
 
+# rounds below which a search is not begun, at most in all, and of one chain
 FEWEST_ROUNDS, MOST_ROUNDS, LENGTH = 20, 6000, 1000
+# a start that its order of deliveries makes so much longer is not searched from
+FAR = 1.25
 
 
 def rearrange(
@@ -52,6 +55,10 @@ def rearrange(
     load = phases * deliveries * links_a_hop / task.topology.num_links
     most = min(2 * deliveries, max(64, int(8 * load)))
     keys = _keys(task, schedule)
+    once, _ = _chain(task, back, keys, most, 1, effort.target, effort.seed)
+    if once > FAR * schedule.makespan_ps:
+        # the order of deliveries says too little of this schedule
+        return None
     found: Best[Schedule] | None = best_of(
         _chains(task, back, keys, most, rounds, effort),
         threads=effort.threads,

@@ -30,20 +30,20 @@ _WHY = {
 }
 
 
-def _messages(job: Job) -> int:
+def _messages(name: str, job: Job) -> int:
     from nestopt.collective.baselines.solve import count_messages
 
-    return count_messages(job.instance)
+    return count_messages(job.instance, name)
 
 
-def _early(job: Job) -> bool:
-    return tuned(job) and _messages(job) <= EARLY_MESSAGES
+def _early(name: str, job: Job) -> bool:
+    return tuned(job) and _messages(name, job) <= EARLY_MESSAGES
 
 
-def _late(job: Job) -> bool:
+def _late(name: str, job: Job) -> bool:
     from nestopt.collective.baselines.solve import MOST_MESSAGES
 
-    return tuned(job) and EARLY_MESSAGES < _messages(job) <= MOST_MESSAGES
+    return tuned(job) and EARLY_MESSAGES < _messages(name, job) <= MOST_MESSAGES
 
 
 def _known(name: str, job: Job) -> Found | None:
@@ -61,5 +61,9 @@ def _known(name: str, job: Job) -> Found | None:
     return None if schedule is None else Found(schedule, {"kernel": name, "tries": 1})
 
 
-KNOWN_EARLY = tuple(Entry(name, partial(_known, name), _early, _WHY[name]) for name in _NAMES)
-KNOWN_LATE = tuple(Entry(name, partial(_known, name), _late, _WHY[name]) for name in _NAMES)
+KNOWN_EARLY = tuple(
+    Entry(name, partial(_known, name), partial(_early, name), _WHY[name]) for name in _NAMES
+)
+KNOWN_LATE = tuple(
+    Entry(name, partial(_known, name), partial(_late, name), _WHY[name]) for name in _NAMES
+)

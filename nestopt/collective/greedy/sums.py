@@ -32,7 +32,7 @@ __all__ = ["ALL_REDUCES", "backwards", "as_pattern", "reduced", "with_patterns"]
 # (node, send) pairs above which one search over orders takes too long
 MOST_REARRANGED = 10**8
 # messages up to which algorithms that copy partial sums are played
-MOST_EXCHANGED = 20_000
+MOST_EXCHANGED = 5_000
 _MIRRORED = {"reduce-scatter": "all-gather", "reduce": "broadcast"}
 
 

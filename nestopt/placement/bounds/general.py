@@ -11,16 +11,22 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nestopt.placement.dp.cases import all_cases
+from nestopt.placement.dp.cases import cases_of, expanded, outlines
 from nestopt.placement.dp.solve import new_search
+from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.words import Structure
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
+    from nestopt.placement.dp.cases import Case
+    from nestopt.placement.dp.search import Search
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
+    from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.workload import Workload
+
+_FIRST, _COLUMNS, _BEAM = 6, 24, 2
 
 __all__ = ["bounds", "compute_bound", "relaxed_bound"]
 
@@ -68,22 +74,52 @@ def compute_bound(workload: Workload, cluster: Cluster, objective: str) -> dict[
     }
 
 
+def _first_value(search: Search) -> tuple[float, Plan | None]:
+    """A pipeline of the relaxation from a few configurations, to rule out what is above it."""
+    value, pipeline = math.inf, None
+    for outline in outlines(search)[:_FIRST]:
+        for root in cases_of(search, outline, value, _COLUMNS):
+            for case in expanded(search, root):
+                found, plan = search.run_relaxed(case.grids, case.modes, case.batch, value, _BEAM)
+                if plan is not None:
+                    value, pipeline = found, plan
+    return value, pipeline
+
+
+def _least_of(search: Search, root: Case, value: float) -> tuple[float, Plan | None]:
+    """The least pipeline of a case below a value, or (value, None)."""
+    pipeline = None
+    alive = len(search.line.devices)
+    if root.bound(alive // root.batch.replicas) >= value * CLOSE:
+        return value, None
+    if root.batch.schedule.fixes_stages:
+        row = search.relaxed_floor(root.grids, root.modes, root.batch, value)
+        if row[-1] >= value * CLOSE:
+            return value, None
+    for case in expanded(search, root):
+        found, plan = search.run_relaxed(case.grids, case.modes, case.batch, value)
+        if plan is not None:
+            value, pipeline = found, plan
+    return value, pipeline
+
+
 def relaxed_bound(instance: PlacementInstance, options: SolveOptions) -> dict[str, Any]:
     """The optimum of the position-free relaxation (or less, at a time limit)."""
     clock = Clock(options.time_limit)
     value, pipeline, complete = math.inf, None, True
     if len(instance.cluster.alive):
-        alive = len(instance.cluster.alive)
         floor = -math.inf
         try:
             search = new_search(instance, clock.check)
-            for case in all_cases(search):
-                floor = case.bound(alive // case.batch.replicas)
-                if floor >= value:
+            value, pipeline = _first_value(search)
+            for outline in outlines(search):
+                floor = outline.bound
+                if floor >= value * CLOSE:
                     break
-                least, plan = search.run_relaxed(case.grids, case.modes, case.batch, value)
-                if plan is not None:
-                    value, pipeline = least, plan
+                for root in cases_of(search, outline, value):
+                    least, plan = _least_of(search, root, value)
+                    if plan is not None:
+                        value, pipeline = least, plan
         except SearchStopped:
             value, complete = min(value, floor), False
     general = replace(instance.space, structure=Structure.GENERAL)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.stop import noticed
 from nestopt.core.units import format_bytes, parse_bytes
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.words import ALL, Decomposition, Objective, ScheduleName
@@ -43,6 +44,7 @@ def explain(
     try:
         return _reasons(instance, stop)
     except (SearchStopped, KeyboardInterrupt):
+        noticed()
         return (
             "space: the search was exhausted without a plan, but ended before it could name the "
             "constraint that binds",
@@ -206,7 +208,7 @@ def _fits(instance: PlacementInstance, stop: Callable[[], None]) -> Callable[[fl
 
     All devices are scaled alike.
     """
-    from nestopt.placement.dp.cases import all_cases
+    from nestopt.placement.dp.cases import all_cases, expanded
     from nestopt.placement.dp.solve import new_search
     from nestopt.placement.model.instance import PlacementInstance
 
@@ -226,7 +228,7 @@ def _fits(instance: PlacementInstance, stop: Callable[[], None]) -> Callable[[fl
             ),
             stop,
         )
-        cases = all_cases(search)
+        cases = [each for root in all_cases(search) for each in expanded(search, root)]
         # A beam finds a loose pipeline at once; only without one is an exact search needed.
         return any(
             search.run_relaxed(c.grids, c.modes, c.batch, math.inf, beam)[1] is not None

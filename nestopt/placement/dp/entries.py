@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
+
+from nestopt.core.stop_kernel import KernelStopped, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +82,18 @@ class Entries:
             parts.append(Entries(start - start[0], *figures, self.choices))
         return parts
 
+    def cut(self, kept: NDArray[np.bool_], spots: int, chunks: int) -> Entries:
+        """The entries of the blocks kept, of which micro-batches are held in so many chunks.
+
+        With 0 chunks any part of a micro-batch may be held.
+        """
+        order, start, holds = _cut(
+            self.start, self.seconds, self.sync, self.holds, kept, spots, chunks
+        )
+        return Entries(
+            start, self.seconds[order], self.sync[order], holds, self.choice[order], self.choices
+        )
+
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
         """The entries of several spots, which have the same choices, as one."""
@@ -110,7 +125,7 @@ def build_entries(
     classes: Sequence[PlaceClass],
     spots: Sequence[Sequence[int]],
     batch: Batch,
-    divisible: NDArray[np.bool_] | None,
+    whole: bool,
 ) -> Entries:
     """Price every block at every spot.
 
@@ -118,8 +133,8 @@ def build_entries(
     ----------
     spots : sequence of sequences of int
         The classes of each spot.
-    divisible : bool array (R,) or None
-        Blocks that the schedule can cut into equal chunks; None if it does not cut them.
+    whole : bool
+        Whether every schedule holds whole micro-batches alone.
     """
     rows = len(lattice.blocks.cut_in)
     alike: dict[tuple[int, tuple[DeviceType, ...]], list[int]] = {}
@@ -136,14 +151,14 @@ def build_entries(
         done += len(members)
         columns = _columns(modes[g])
         offered = [modes[g][i] for i in columns]
-        allowed = _allowed(costs, lattice, grids[g], batch, divisible)
+        allowed = _allowed(costs, lattice, grids[g], batch)
         if not allowed.any() or not offered:
             counts.append(np.zeros(len(members) * rows, dtype=np.int64))
             continue
         b, d = batch.microbatch, batch.replicas
         fixed, stored = costs.memory(lattice.blocks, grids[g], offered, b, d)
         room = min(t.usable for t in types)
-        holds = _capacity(fixed, stored, room, batch.schedule.chunks == 1)
+        holds = _capacity(fixed, stored, room, whole)
         holds[~allowed] = 0.0
         chunk = max(1, _MOST_PRICES // holds.size)
         for first in range(0, len(members), chunk):
@@ -165,7 +180,8 @@ def build_entries(
     return merge_spots(priced, [position[list(spot)] for spot in spots], rows)
 
 
-def _columns(modes: Sequence[Mode]) -> list[int]:
+@lru_cache(maxsize=4096)
+def _columns(modes: tuple[Mode, ...]) -> list[int]:
     """The modes worth pricing: to hide more is never slower and takes no memory."""
 
     def beaten(mode: Mode) -> bool:
@@ -185,7 +201,6 @@ def _allowed(
     lattice: StageLattice,
     grid: Grid,
     batch: Batch,
-    divisible: NDArray[np.bool_] | None,
 ) -> NDArray[np.bool_]:
     """Which blocks a grid may hold."""
     counts = lattice.blocks.counts
@@ -194,23 +209,24 @@ def _allowed(
         allowed &= (counts[:, costs.expert_kinds()] > 0).any(axis=1)
     if batch.microbatch % grid.sample_parts:
         allowed[:] = False
-    if divisible is not None:
-        allowed &= divisible
     return allowed
 
 
 def _capacity(fixed: Floats, stored: Floats, room: float, whole: bool) -> Floats:
-    """Largest k with ``fixed + k * stored <= room``, rounded as the evaluator sums it."""
+    """Largest k with ``fixed + k * stored <= room``; of whole ones, as the evaluator sums it.
+
+    With `whole` k is rounded down.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         holds = np.where(stored > 0, (room - fixed) / stored, math.inf)
     holds = np.where(fixed > room, 0.0, holds)
-    if whole:
-        finite = np.isfinite(holds)
-        k = np.floor(np.where(finite, holds, 0.0))
-        k = k + ((fixed + (k + 1) * stored) <= room)
-        k = k - ((fixed + k * stored) > room)
-        holds = np.where(finite, k, holds)
-    return holds
+    finite = np.isfinite(holds)
+    k = np.floor(np.where(finite, holds, 0.0))
+    k = k + ((fixed + (k + 1) * stored) <= room)
+    k = k - ((fixed + k * stored) > room)
+    if not whole:
+        k = np.minimum(np.maximum(holds, k), np.nextafter(k + 1, 0.0))
+    return np.where(finite, k, holds)
 
 
 @njit(cache=True, nogil=True)
@@ -218,6 +234,8 @@ def _pareto(seconds: Floats, sync: Floats, holds: Floats) -> NDArray[np.bool_]:
     places, rows, modes = seconds.shape
     keep = np.zeros((places, rows, modes), np.bool_)
     for p in range(places):
+        if overdue():
+            raise KernelStopped
         for r in range(rows):
             for i in range(modes):
                 if holds[r, i] < 1.0:
@@ -265,6 +283,8 @@ def _merged(
     merged = np.zeros(spots * rows + 1, np.int64)
     used = 0
     for s in range(spots):
+        if overdue():
+            raise KernelStopped
         for r in range(rows):
             first = used
             for member in members[ends[s] : ends[s + 1]]:
@@ -287,6 +307,56 @@ def _merged(
                     used = kept + 1
             merged[s * rows + r + 1] = used
     return order[:used].copy(), merged
+
+
+@njit(cache=True, nogil=True)
+def _cut(
+    start: Ints,
+    seconds: Floats,
+    sync: Floats,
+    holds: Floats,
+    kept: NDArray[np.bool_],
+    spots: int,
+    chunks: int,
+) -> tuple[Ints, Ints, Floats]:
+    rows = len(kept)
+    order = np.empty(len(seconds), np.int64)
+    room = np.empty(len(seconds))
+    ends = np.zeros(spots * rows + 1, np.int64)
+    used = 0
+    for s in range(spots):
+        for r in range(rows):
+            first = used
+            if kept[r]:
+                for e in range(start[s * rows + r], start[s * rows + r + 1]):
+                    held = holds[e]
+                    if held < np.inf and chunks > 0:
+                        tasks = np.floor(held * chunks)
+                        if (tasks + 1) / chunks <= held:
+                            tasks += 1
+                        elif tasks / chunks > held:
+                            tasks -= 1
+                        held = tasks / chunks
+                    dominated = False
+                    for place in range(first, used):
+                        o = order[place]
+                        if seconds[o] <= seconds[e] and sync[o] <= sync[e] and room[place] >= held:
+                            dominated = True
+                            break
+                    if dominated:
+                        continue
+                    last = first
+                    for place in range(first, used):
+                        o = order[place]
+                        if seconds[e] > seconds[o] or sync[e] > sync[o] or held < room[place]:
+                            order[last] = o
+                            room[last] = room[place]
+                            last += 1
+                    order[last] = e
+                    room[last] = held
+                    used = last + 1
+            ends[s * rows + r + 1] = used
+    return order[:used].copy(), ends, room[:used].copy()
 
 
 def divisible_blocks(lattice: StageLattice, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:

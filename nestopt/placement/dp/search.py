@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.dp.any_chunks import AnyChunks
 from nestopt.placement.dp.boxes import Boxes
 from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
 from nestopt.placement.dp.kernel import clear_heads, expand, keep_best
+from nestopt.placement.dp.reduced import Pricer
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
 from nestopt.placement.dp.sums import Offers
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.plan import Plan, Stage
+from nestopt.placement.model.schedules import OneForwardOneBackward
 from nestopt.placement.pricing.cost import config_of
 
 if TYPE_CHECKING:
@@ -87,10 +90,25 @@ class Search:
     stop: Callable[[], None]
     label_limit: int = 40_000_000
     stats: Stats = field(default_factory=Stats)
+    pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
         default_factory=dict, init=False
     )
+
+    def __post_init__(self) -> None:
+        workload, space = self.costs.workload, self.space
+        grids = tuple(space.grids(workload, len(self.line.devices)))
+        modes = tuple(
+            self.costs.modes(
+                g, space.zero, space.recompute, space.sequence, space.overlap, space.hides
+            )
+            for g in grids
+        )
+        self.pricer = Pricer(self.costs, self.line.cluster, self.best, grids, modes)
+        pipelines = space.pipelines(workload)
+        self.has_plain_schedule = any(isinstance(p, OneForwardOneBackward) for p in pipelines)
+        self.whole = all(p.chunks == 1 for p in pipelines)
 
     def divisible(self, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
         """Blocks that a schedule can cut into equal chunks, None if it does not cut them."""
@@ -106,8 +124,30 @@ class Search:
         spots: Sequence[tuple[int, ...]],
         batch: Batch,
     ) -> Entries:
-        """Prices of all blocks at spots; what was priced before with these arguments is kept."""
-        offered = (batch, tuple(grids), tuple(modes))
+        """Prices of all blocks at spots; what was priced before with these arguments is kept.
+
+        Prices do not depend on the schedule: what it cannot cut, and parts of a micro-batch in
+        flight that it never holds, are taken out of those that all schedules share.
+        """
+        shared = self._shared(grids, modes, classes, spots, batch)
+        if self.whole:
+            return shared
+        rows = len(self.lattice.blocks.cut_in)
+        kept = self.divisible(batch.schedule)
+        if kept is None:
+            kept = np.ones(rows, dtype=np.bool_)
+        several = isinstance(batch.schedule, AnyChunks)
+        return shared.cut(kept, len(spots), 0 if several else batch.schedule.chunks)
+
+    def _shared(
+        self,
+        grids: Sequence[Grid],
+        modes: Sequence[tuple[Mode, ...]],
+        classes: Sequence[PlaceClass],
+        spots: Sequence[tuple[int, ...]],
+        batch: Batch,
+    ) -> Entries:
+        offered = (batch.replicas, batch.microbatch, tuple(grids), tuple(modes))
         names = [(c.grid, c.types, c.profiles.tobytes()) for c in classes]
         keys = [(offered, tuple(names[i] for i in spot)) for spot in spots]
         if sum(len(e.seconds) for e in self._priced.values()) > _MOST_ENTRIES:
@@ -118,8 +158,7 @@ class Search:
             place = {i: n for n, i in enumerate(used)}
             built = build_entries(
                 self.costs, self.lattice, grids, modes, [classes[i] for i in used],
-                [[place[i] for i in spot] for spot in new.values()], batch,
-                self.divisible(batch.schedule),
+                [[place[i] for i in spot] for spot in new.values()], batch, self.whole,
             )  # fmt: skip
             self._priced |= zip(new, built.by_spot(len(new)), strict=True)
         return Entries.joined([self._priced[k] for k in keys])

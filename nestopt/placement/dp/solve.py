@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.placement.bounds.why import explain
-from nestopt.placement.dp.cases import all_cases, raised
+from nestopt.placement.dp.cases import cases_of, expanded, outlines, raised
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import Clock, SearchStopped
-from nestopt.placement.model.words import Structure
+from nestopt.placement.model.space import PlanSpace
+from nestopt.placement.model.words import ALL, ScheduleName, Structure
 from nestopt.placement.pricing.comm import Network
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import reported
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.core.options import SolveOptions
-    from nestopt.placement.dp.cases import Case
+    from nestopt.placement.dp.cases import Case, Outline
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
+    from nestopt.placement.model.words import Degrees
 
     Floats = NDArray[np.float64]
 
@@ -40,6 +43,8 @@ __all__ = ["Clock", "Outcome", "new_search", "search_structured", "solve"]
 _BEAMS = (2, 8)
 _BEAM_CASES = 8
 _RELAXED_LABELS = 20_000
+_FIRST, _FIRST_COLUMNS = 6, 24
+"""Batches, and configurations of each, from which the first plans are made."""
 # The search aims at a hair less than the gap allowed, so that rounding cannot exceed it.
 _HAIR = 1.0 - 1e-6
 
@@ -86,11 +91,11 @@ def new_search(instance: PlacementInstance, stop: Callable[[], None]) -> Search:
 def search_structured(instance: PlacementInstance, options: SolveOptions) -> Outcome:
     """Search the instance's plan space in the structured form exactly.
 
-    First a beam over the most promising cases gives an incumbent. Then every case whose first
-    bound is below it is relaxed to pipelines without places, which bounds the general space and
-    closes most cases; those of the least bounds are relaxed exactly. What is left is searched on
-    real places, in the order of the bounds: its boxes (`boxes`), and in those that their bounds
-    leave open, its labels (`kernel`).
+    First a beam over the most promising configurations of the most promising batches gives an
+    incumbent (`reduced` says which). Then every case whose first bound is below it is relaxed to
+    pipelines without places, which bounds the general structure and closes most cases; those of the
+    least bounds are relaxed exactly. What is left is searched on real places, in the order of the
+    bounds: its boxes (`boxes`), and in those that their bounds leave open, its labels (`kernel`).
     """
     clock = Clock(options.time_limit)
     state = Outcome(math.inf, None, -math.inf, -math.inf, None, {})
@@ -103,8 +108,10 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
+        noticed()
         state.limit = stopped.limit
     except KeyboardInterrupt:
+        noticed()
         state.limit = "interrupted"
     # A relaxed optimum is a lower bound, but its last digits are its own.
     state.bound = min(state.bound, state.objective)
@@ -121,36 +128,28 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
 
 
 def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
-    alive = len(search.line.devices)
-    layouts = search.space.layouts
-    cases = all_cases(search)
-    search.stats.cases = len(cases)
-    if not cases:
+    known = outlines(search)
+    if not known:
         state.bound = state.general_bound = math.inf
         return
     keep = 1.0 - options.rel_gap * _HAIR
-    state.bound = state.general_bound = cases[0].bound(alive // cases[0].batch.replicas)
-
-    def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
-        value, plan = search.run(
-            case.grids, case.modes, case.batch, layout, window, state.objective * keep, beam
-        )
-        if plan is not None:
-            state.objective, state.plan = value, plan
-            if options.progress is not None:
-                options.progress(clock.seconds, value, state.bound, "dp")
-
-    def probe(chosen: list[Case], beam: int) -> None:
-        for case in chosen:
-            for s in case.scenarios(layouts, alive):
-                whole = s.layout == "inner" or s.window == alive // case.batch.replicas
-                if whole and s.floor < state.objective:
-                    run(case, s.layout, s.window, beam)
-
-    probe(cases[:_BEAM_CASES], _BEAMS[0])
-    floors = _relaxed_floors(search, state, cases)
-    state.bound = state.general_bound
-    probe(sorted(floors, key=lambda c: float(floors[c][-1]))[: 3 * _BEAM_CASES], _BEAMS[1])
+    state.bound = state.general_bound = known[0].bound
+    run = _runner(search, state, clock, options)
+    menu = _menu(search.space)
+    if menu != search.space:
+        narrow = replace(search, space=menu)
+        _first_answer(narrow, state, _runner(narrow, state, clock, options))
+        if menu.schedules != search.space.schedules:
+            space = replace(menu, schedules=search.space.schedules, chunks=search.space.chunks)
+            narrow = replace(search, space=space)
+            _first_chunks(narrow, state, _runner(narrow, state, clock, options))
+    if state.plan is None:
+        _first_plans(search, state, known, run)
+    cases, floors = _open_cases(search, state, known)
+    search.stats.cases = len(cases)
+    _probe(search, state, cases, run, _BEAMS[1])
+    alive = len(search.line.devices)
+    layouts = search.space.layouts
     scenarios = []
     for case in cases:
         rows = case.scenarios(layouts, alive)
@@ -160,7 +159,8 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     scenarios.sort(key=lambda row: row[:2])
     search.stats.scenarios = len(scenarios)
     # Least value that a plan may have in the scenarios searched: with a gap allowed they were only
-    # searched for plans that are better by that gap.
+    # searched for plans that are better by that gap. What was ruled out before costs no less than
+    # the incumbent of then, and so no less than the best.
     hidden = math.inf
     for floor, _, scenario in scenarios:
         state.bound = min(floor, hidden, state.objective)
@@ -171,18 +171,144 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     state.bound = min(hidden, state.objective)
 
 
-def _relaxed_floors(search: Search, state: Outcome, cases: list[Case]) -> dict[Case, Floats]:
-    """Bounds of the cases by devices a replica; the least is the general bound."""
-    alive = len(search.line.devices)
-    floors: dict[Case, Floats] = {}
-    least: list[tuple[float, int]] = []
-    for index, case in enumerate(cases):
-        if case.bound(alive // case.batch.replicas) >= state.objective * CLOSE:
+def _runner(
+    search: Search, state: Outcome, clock: Clock, options: SolveOptions
+) -> Callable[..., None]:
+    """A function that searches a scenario and keeps what is better."""
+    keep = 1.0 - options.rel_gap * _HAIR
+
+    def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
+        value, plan = search.run(
+            case.grids, case.modes, case.batch, layout, window, state.objective * keep, beam
+        )
+        if plan is not None:
+            state.objective, state.plan = value, plan
+            if options.progress is not None:
+                options.progress(clock.seconds, value, state.bound, "dp")
+
+    return run
+
+
+def _menu(space: PlanSpace) -> PlanSpace:
+    """A few plans of a space that are likely to be good: what ``default-1`` has of it, 1F1B."""
+    usual = PlanSpace.named("default-1")
+
+    def few(offered: Degrees, common: Degrees) -> Degrees:
+        if offered is ALL or common is ALL:
+            return common
+        return tuple(n for n in offered if n in common) or offered
+
+    plain = ScheduleName.ONE_F_ONE_B in space.schedules
+    return replace(
+        space,
+        tensor=few(space.tensor, usual.tensor),
+        context=few(space.context, usual.context),
+        expert=few(space.expert, usual.expert),
+        schedules=usual.schedules if plain else space.schedules,
+        chunks=ALL if plain else space.chunks,
+        decomposition=usual.decomposition,
+    )
+
+
+def _first_answer(search: Search, state: Outcome, run: Callable[..., None]) -> None:
+    """The best plans that beams find in a narrow space."""
+    known = outlines(search)
+    _first_plans(search, state, known, run)
+    roots = []
+    for outline in known:
+        if outline.bound >= state.objective * CLOSE:
             break
-        row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
-        floors[case] = row
-        heapq.heappush(least, (float(row[-1]), index))
-    general = state.objective
+        roots += cases_of(search, outline, state.objective)
+    _probe(search, state, roots, run, _BEAMS[1])
+
+
+def _first_chunks(search: Search, state: Outcome, run: Callable[..., None]) -> None:
+    """The best plans of schedules that beams find in the batches of least bound without chunks."""
+    known = sorted(outlines(search), key=lambda o: o.offers[0][1])
+    for outline in known[:_FIRST]:
+        cases = cases_of(search, outline, state.objective)
+        cut = [case for case in cases if case.batch.schedule.chunks > 1]
+        _probe(search, state, cut, run, _BEAMS[0])
+
+
+def _first_plans(
+    search: Search, state: Outcome, known: list[Outline], run: Callable[..., None]
+) -> None:
+    """An incumbent from the most promising configurations of the most promising batches."""
+    tried = 0
+    for number, outline in enumerate(known):
+        if outline.bound >= state.objective or (number >= _FIRST and tried >= _FIRST):
+            break
+        if math.isfinite(state.objective) and number >= _FIRST:
+            break
+        cases = cases_of(search, outline, state.objective, _FIRST_COLUMNS)
+        tried += bool(cases)
+        _probe(search, state, cases, run, _BEAMS[0])
+
+
+def _probe(
+    search: Search, state: Outcome, cases: list[Case], run: Callable[..., None], beam: int
+) -> None:
+    """Beams over the cases of least bound, the whole line each."""
+    alive = len(search.line.devices)
+    layouts = search.space.layouts
+    ranked = sorted(cases, key=lambda c: c.bound(alive // c.batch.replicas))
+    for case in ranked[: 3 * _BEAM_CASES]:
+        for each in _likely(search, case, state.objective):
+            for s in each.scenarios(layouts, alive):
+                whole = s.layout == "inner" or s.window == alive // each.batch.replicas
+                if whole and s.floor < state.objective:
+                    run(each, s.layout, s.window, beam)
+
+
+def _likely(search: Search, case: Case, incumbent: float) -> list[Case]:
+    """The case, or with an open number of stages those nearest to what the relaxation takes."""
+    if case.batch.stages or not case.batch.schedule.fixes_stages:
+        return [case]
+    _, plan = search.run_relaxed(case.grids, case.modes, case.batch, incumbent, _BEAMS[0])
+    if plan is None:
+        return []
+    count = len(plan.stages)
+    offered = sorted(expanded(search, case), key=lambda c: abs(math.log(c.batch.stages / count)))
+    return offered[:2]
+
+
+def _open_cases(
+    search: Search, state: Outcome, known: list[Outline]
+) -> tuple[list[Case], dict[Case, Floats]]:
+    """The cases that the incumbent leaves open, and their relaxed bounds by devices a replica.
+
+    The least bound is the general one. Cases are closed with the number of stages open first, and
+    only those left are told apart by it.
+    """
+    floors: dict[Case, Floats] = {}
+    alive = len(search.line.devices)
+    roots = []
+    for outline in known:
+        if outline.bound >= state.objective * CLOSE:
+            break
+        roots += cases_of(search, outline, state.objective)
+    for root in sorted(roots, key=lambda c: c.bound(alive // c.batch.replicas)):
+        row = search.relaxed_floor(root.grids, root.modes, root.batch, state.objective)
+        if row[-1] >= state.objective * CLOSE:
+            continue
+        for case in expanded(search, root):
+            if case is not root:
+                row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
+            if row[-1] < state.objective * CLOSE:
+                floors[case] = row
+    state.general_bound = min(_relaxed_optimum(search, state.objective, floors), state.objective)
+    state.bound = state.general_bound
+    cases = sorted(floors, key=lambda c: float(floors[c][-1]))
+    return cases, floors
+
+
+def _relaxed_optimum(search: Search, incumbent: float, floors: dict[Case, Floats]) -> float:
+    """The least value of the relaxation, of which the bounds by case are raised to the exact."""
+    least = [(float(row[-1]), index) for index, row in enumerate(floors.values())]
+    heapq.heapify(least)
+    cases = list(floors)
+    general = incumbent
     while least:
         floor, index = heapq.heappop(least)
         if floor >= general * CLOSE:
@@ -190,19 +316,17 @@ def _relaxed_floors(search: Search, state: Outcome, cases: list[Case]) -> dict[C
         case = cases[index]
         try:
             value, plan = search.run_relaxed(
-                case.grids, case.modes, case.batch, state.objective, label_limit=_RELAXED_LABELS
+                case.grids, case.modes, case.batch, incumbent, label_limit=_RELAXED_LABELS
             )
         except SearchStopped as stopped:
             if stopped.limit != "memory":
                 raise
             # Too large to relax exactly: the bound without labels stays.
-            general = min(general, floor)
-            break
-        exact = value if plan is not None else state.objective
+            return min(general, floor)
+        exact = value if plan is not None else incumbent
         floors[case] = np.maximum(floors[case], exact)
         general = min(general, exact)
-    state.general_bound = min(general, state.objective)
-    return floors
+    return general
 
 
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:

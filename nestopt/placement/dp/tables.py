@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -32,14 +34,17 @@ class Batch(NamedTuple):
     microbatches: int
     schedule: PipelineSchedule
     stages: int
-    """Number of stages if the schedule needs it beforehand, else 0."""
+    """Number of stages if the schedule needs it beforehand, 0 if it does not or it is open."""
 
     def held(self, most: int) -> Floats:
-        """``held[k]``: micro-batches in flight in a stage with ``k`` stages from it to the last."""
+        """``held[k]``: micro-batches in flight in a stage with ``k`` stages from it to the last.
+
+        Where the schedule needs the number of stages and it is open, they are k.
+        """
         return np.array(
             [0.0]
             + [
-                self.schedule.in_flight(self.microbatches, k, self.stages)
+                self.schedule.in_flight(self.microbatches, k, self.stages or k)
                 for k in range(1, most + 1)
             ]
         )
@@ -84,6 +89,8 @@ def _fill(
     out = np.full((4, ideals, units + 1), np.inf)
     out[:, 0] = 0.0
     for i in range(1, ideals):
+        if overdue():
+            raise KernelStopped
         for e in range(start[i], start[i + 1]):
             j = below[e]
             for g in range(len(widths)):
@@ -129,6 +136,8 @@ def _fluid(
     out = np.full((len(units), ideals), np.inf)
     cost = np.empty((grids, rows))
     for column in range(len(units)):
+        if overdue():
+            raise KernelStopped
         out[column, 0] = 0.0
         for g in range(grids):
             share = widths[g] / units[column]
@@ -159,11 +168,13 @@ def _fluid(
 def _unit_columns(units: int) -> tuple[Ints, Ints]:
     """Device counts that `fluid` is tabulated for, and the column of every count.
 
-    A bound with more devices is valid with fewer; the counts are at most 2 % apart.
+    A bound with more devices is valid with fewer; the counts are at most 2 % apart near the end
+    and 10 % further down.
     """
     counts = [1]
     while counts[-1] < units:
-        counts.append(min(units, max(counts[-1] + 1, int(counts[-1] * 1.02))))
+        step = 1.1 if counts[-1] < units // 2 else 1.02
+        counts.append(min(units, max(counts[-1] + 1, int(counts[-1] * step))))
     chosen = np.array(counts, dtype=np.int64)
     return chosen, np.searchsorted(chosen, np.arange(units + 1)).astype(np.int64)
 

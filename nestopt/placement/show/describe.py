@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from nestopt.placement.model.workload import Workload
     from nestopt.placement.partitioning.piper import PiperProblem
 
-__all__ = ["describe", "describe_maxload", "describe_piper", "mfu", "name_ranges", "number_ranges"]
+__all__ = [
+    "describe",
+    "describe_maxload",
+    "describe_piper",
+    "mfu",
+    "name_ranges",
+    "number_ranges",
+    "utilization",
+]
 
 WIDTH = 80
 MOST_ROWS = 40
@@ -229,12 +237,13 @@ def describe(result: Result, console: Console) -> None:
     fullest = max(pricing.stages, key=_share)
     table = cluster.collectives
     beside = [("table", f"{_number(len(table.rows), 'row')} beside the formulas")] if table else []
+    busy = utilization(workload, cluster, plan, seconds)
     rows = [
-        ("iteration", f"{format_seconds(seconds)}, MFU "
-         f"{100 * mfu(workload, cluster, plan, seconds):.1f} %"),
+        ("iteration", f"{format_seconds(seconds)}, {busy}"),
         ("bottleneck", f"{format_seconds(pricing.bottleneck)} a micro-batch"),
         ("proof", f"{_gap(result)} ({instance.objective})"),
         ("space", str(instance.space)),
+        ("prices", instance.pricing),
         ("devices", f"{used} used, {idle} idle{failed}"),
         ("batch", f"{workload.global_batch} = {_number(plan.replicas, 'replica')} x "
          f"{_number(pricing.microbatches, 'micro-batch')} x {_number(plan.microbatch, 'sample')}"),
@@ -247,6 +256,16 @@ def describe(result: Result, console: Console) -> None:
         console.print(f"  {key:<11}{text}", markup=False)
     console.print()
     console.print(_stage_table(workload, plan, pricing), width=min(WIDTH, console.width))
+
+
+def utilization(workload: Workload, cluster: Cluster, plan: Plan, seconds: float) -> str:
+    """The MFU over the devices used, and over all alive ones where some stay idle."""
+    used = mfu(workload, cluster, plan, seconds)
+    if sum(stage.devices.size for stage in plan.stages) == len(cluster.alive):
+        return f"MFU {100 * used:.1f} %"
+    peak = sum(cluster.types[kind].peak for kind in cluster.type_of[cluster.alive].tolist())
+    alive = workload.iteration_flops / (seconds * peak)
+    return f"MFU {100 * used:.1f} % of the devices used, {100 * alive:.1f} % of all alive"
 
 
 def _to_nine_digits(seconds: float) -> str:
