@@ -40,7 +40,7 @@ extensions = [
     "sphinx_design",
 ]
 source_suffix = {".md": "myst-nb"}
-exclude_patterns = ["_build", "Thumbs.db"]
+exclude_patterns = ["_build", "jupyter_execute", "Thumbs.db"]
 html_theme = "furo"
 html_title = f"nestopt {release}"
 html_static_path = ["_static"]
