@@ -79,7 +79,7 @@ def build(paths: Paths) -> None:
 
 def _side(row: dict[str, Any]) -> str:
     """The problem, and for placement the space."""
-    space = problem_key(row)[2]
+    space = problem_key(row)[3]
     return f"{row['instance']['problem']}, {space}" if space else str(row["instance"]["problem"])
 
 

@@ -66,7 +66,7 @@ class Price:
 
 def prices(rows: Sequence[dict[str, Any]]) -> tuple[list[Price], dict[str, str]]:
     """Prices of all instances that ``dp`` solved, and by label why the others have none."""
-    general = [row for row in rows if problem_key(row)[2] == "general"]
+    general = [row for row in rows if problem_key(row)[3] == "general"]
     known, best, bounds = optima(general), best_known(rows), best_bounds(general)
     spaces = grouped(general, instance_key)
     found: list[Price] = []
