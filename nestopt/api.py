@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nestopt.asking import Asked
     from nestopt.core.problem import Problem
     from nestopt.core.result import Result
+    from nestopt.core.stop import Watch
     from nestopt.core.verdict import Verdict
     from nestopt.placement.model.space import PlanSpace
 
@@ -153,6 +154,8 @@ def solve(
     CheckError
         If the checker refuses the result.
     """
+    from nestopt.core.stop import Watch
+
     asked = ask(
         job,
         on,
@@ -175,8 +178,12 @@ def solve(
         set=asked.settings,
         progress=progress,
     )
-    result = _prepared(asked, options).run()
-    _deliver(result, None if output is None else Path(output), check=check)
+    ready = _prepared(asked, options)
+    # the watch stays: a signal that comes while the answer is checked and written waits for that
+    with Watch(options.time_limit) as watch:
+        result = ready.watched(watch)
+        watch.settle()
+        _deliver(result, None if output is None else Path(output), check=check)
     return result
 
 
@@ -198,7 +205,16 @@ class Prepared:
 
     def run(self) -> Result:
         """The method's result, not yet checked (`check` does that) and not written."""
-        result = _run(self.function, self.method, self.instance, self.options)
+        from nestopt.core.stop import Watch
+
+        with Watch(self.options.time_limit) as watch:
+            result = self.watched(watch)
+            watch.settle()
+        return result
+
+    def watched(self, watch: Watch) -> Result:
+        """The same inside a watch of the caller's, which ends it at its limit."""
+        result = _run(self.function, self.method, self.instance, self.options, watch)
         result.settings = _recorded(self.options) | result.settings
         return result
 
@@ -282,8 +298,11 @@ def _directory(result: Result) -> Path | None:
     return None if result.directory is None else Path(result.directory)
 
 
-def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result:
-    """The method's result; what is known when it is interrupted or runs out of memory."""
+def _run(method: Any, name: str, instance: Any, options: SolveOptions, guard: Watch) -> Result:
+    """The method's result; what is known when it is interrupted or runs out of memory.
+
+    The watch ends the method at the time limit and at a signal, whatever it is busy with.
+    """
     from dataclasses import replace
 
     from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
@@ -301,8 +320,11 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result
     try:
         found: Result = method(instance, replace(options, progress=watch))
     except (KeyboardInterrupt, MemoryError) as stop:
+        guard.settle()
         recorded = instance_record(instance)
-        limit = Limit.MEMORY if isinstance(stop, MemoryError) else Limit.INTERRUPTED
+        limit = Limit(guard.reason or "interrupted")
+        if isinstance(stop, MemoryError):
+            limit = Limit.MEMORY
         return Result(
             problem=recorded["data"]["problem"],
             instance=recorded,
@@ -317,6 +339,9 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions) -> Result
             seed=options.seed,
             threads=options.threads,
         )
+    ended = found.termination
+    if guard.reason and ended.limit not in (Limit.NONE, Limit.MEMORY):
+        found.termination = Termination(ended.reason, Limit(guard.reason))
     return found
 
 
@@ -347,7 +372,20 @@ def _deliver(result: Result, target: Path | None, *, check: bool) -> None:
                 f"the checker refuses what {result.method} returned; nothing is written: {error}"
             ) from error
     if target is not None:
-        write_json(target, result.to_json())
+        try:
+            write_json(target, result.to_json())
+        except (OSError, InputError) as error:
+            raise _elsewhere(result, target, error) from error
+
+
+def _elsewhere(result: Result, target: Path, error: OSError | InputError) -> NestoptError:
+    """The error of a result that could not be written where it was to be; it is kept elsewhere."""
+    from nestopt.core.io import keep_elsewhere
+
+    cause = error.__cause__ if isinstance(error, InputError) else error
+    why = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
+    kept = keep_elsewhere(result.to_json(), target.stem)
+    return NestoptError(f"{target}: cannot be written: {why}; {kept}")
 
 
 def bound(

@@ -24,6 +24,7 @@ import numpy as np
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.core.errors import UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed, requested
 from nestopt.formulations.collective.grid import Chunk, GridProblem, Send, finest_tick, grid_problem
 from nestopt.formulations.collective.sends import schedule_of, sends_of
 
@@ -184,7 +185,7 @@ class _Search:
         while directions and self.schedule.makespan_ps > self.bound:
             if self.iterations >= iterations:
                 return
-            if time.perf_counter() >= self.deadline:
+            if time.perf_counter() >= self.deadline or requested():
                 self.limit = Limit.TIME
                 return
             backward = directions[self.iterations % len(directions)]
@@ -192,6 +193,7 @@ class _Search:
             try:
                 self._step(backward, effort)
             except KeyboardInterrupt:
+                noticed()
                 self.limit = Limit.INTERRUPTED
                 return
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.collective.judge.check import check_schedule
 from nestopt.core.errors import UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.formulations.collective.grid import GridProblem, Send, finest_tick, grid_problem
 from nestopt.formulations.collective.search import Search, starting_schedule
 from nestopt.formulations.collective.sends import pruned, schedule_of, sends_of
@@ -205,6 +206,7 @@ class Solver:
         try:
             decide(problem, state, known)
         except KeyboardInterrupt:
+            noticed()
             state.limit = Limit.INTERRUPTED
         self.stats["horizons"] = state.log
         found = schedule

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nestopt.core.errors import CheckError, NestoptError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
@@ -92,6 +93,7 @@ def search(
         run.start()
         run.loop()
     except KeyboardInterrupt:
+        noticed()
         run.limit = Limit.INTERRUPTED
     return run.result(method)
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from nestopt.core.errors import InputError, NestoptError, SolverError, UsageError, unknown_name
 from nestopt.core.result import Limit, Reason, Termination
+from nestopt.core.stop import on_stop, shielded, watching
 from nestopt.formulations.solvers.highs import run_highs, silenced_stdout
 from nestopt.formulations.solvers.other import run_other
 from nestopt.formulations.solvers.outcome import Outcome, Raw, Settings, termination_of
@@ -244,12 +245,18 @@ def solve_cpsat(model: Any, settings: Settings | None = None, **changes: Any) ->
     class Reporter(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             assert chosen.progress is not None
-            chosen.progress(
-                self.wall_time, self.objective_value, self.best_objective_bound, "cpsat"
-            )
+            # C++ calls this: nothing may be raised through it
+            with shielded():
+                chosen.progress(
+                    self.wall_time, self.objective_value, self.best_objective_bound, "cpsat"
+                )
 
+    if watching():
+        # the watch hears the signal and stops the search; CP-SAT's own handler would hide it
+        solver.parameters.catch_sigint_signal = False
     start = time.perf_counter()
-    status = solver.solve(model, Reporter() if chosen.progress is not None else None)
+    with on_stop(solver.stop_search):
+        status = solver.solve(model, Reporter() if chosen.progress is not None else None)
     seconds = time.perf_counter() - start
     _restore_interrupts()
     return _judge_cpsat(model, solver, status, chosen, seconds)

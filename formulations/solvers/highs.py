@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import SolverError
 from nestopt.core.result import Limit, Reason
+from nestopt.core.stop import on_stop, requested, shielded
 from nestopt.formulations.solvers.outcome import Raw, Settings
 
 if TYPE_CHECKING:
@@ -71,9 +72,10 @@ def run_highs(problem: Any, settings: Settings, offset: float) -> Raw:
         out = event.data_out
         if progress is not None and math.isfinite(out.objective_function_value):
             spent = time.perf_counter() - start
-            progress(
-                spent, out.objective_function_value + offset, out.mip_dual_bound + offset, "highs"
-            )
+            objective = out.objective_function_value + offset
+            # C++ calls this: nothing may be raised through it
+            with shielded():
+                progress(spent, objective, out.mip_dual_bound + offset, "highs")
 
     def call(lp: Any) -> None:
         nonlocal interrupted
@@ -87,13 +89,15 @@ def run_highs(problem: Any, settings: Settings, offset: float) -> Raw:
             model.cbMipImprovingSolution += report
         model.HandleUserInterrupt = True
         model.startSolve()
-        stopped = False
-        while not stopped:
-            try:
-                stopped = model.wait(0.2)[0]
-            except KeyboardInterrupt:
-                interrupted = True
-                model.cancelSolve()
+        with on_stop(model.cancelSolve):
+            stopped = False
+            while not stopped:
+                try:
+                    stopped = model.wait(0.2)[0]
+                except KeyboardInterrupt:
+                    interrupted = True
+                    model.cancelSolve()
+        interrupted = interrupted or requested()
 
     solver = _highs_class()(
         msg=False,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
+import signal
 import tempfile
 import threading
 import time
@@ -12,12 +15,14 @@ from typing import Any
 
 from nestopt.core.errors import SolverError
 from nestopt.core.result import Limit, Reason
+from nestopt.core.stop import requested
 from nestopt.formulations.solvers.highs import no_pulp_deprecations
 from nestopt.formulations.solvers.outcome import Raw, Settings
 
 __all__ = ["run_other"]
 
-_GRACE_SECONDS = 15.0
+_GRACE_SECONDS = 4.0
+_PATIENCE_SECONDS = 1.0
 _CBC_BOUND = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _CBC_OBJECTIVE = re.compile(r"^Objective value:\s+(\S+)", re.MULTILINE)
 _CBC_RESULT = re.compile(r"^Result - (.*)$", re.MULTILINE)
@@ -97,17 +102,34 @@ def _solve_in_thread(problem: Any, solver: Any) -> tuple[bool, Exception | None]
         finally:
             ended.set()
 
-    threading.Thread(target=work, daemon=True).start()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     deadline = math.inf
+    told = False
     while not ended.is_set() and time.perf_counter() < deadline:
         try:
-            ended.wait(0.2)
+            ended.wait(0.1)
+            if requested():
+                deadline = min(deadline, time.perf_counter() + _GRACE_SECONDS)
+            if not told and deadline - time.perf_counter() < _GRACE_SECONDS - _PATIENCE_SECONDS:
+                # only the terminal sends a signal to the children too
+                told = True
+                _tell_children(thread, signal.SIGINT)
         except KeyboardInterrupt:
             deadline = min(deadline, time.perf_counter() + _GRACE_SECONDS)
     interrupted = math.isfinite(deadline)
     if not ended.is_set():
+        _tell_children(thread, signal.SIGKILL)
         return True, SolverError("the solver did not stop when it was interrupted")
     return interrupted, failure[0] if failure else None
+
+
+def _tell_children(thread: threading.Thread, number: signal.Signals) -> None:
+    """Send a signal to the processes that a thread has started, where the system lists them."""
+    listed = Path(f"/proc/self/task/{thread.native_id}/children")
+    with contextlib.suppress(OSError):
+        for child in listed.read_text().split():
+            os.kill(int(child), number)
 
 
 def _read_cbc(problem: Any, log: str, stopped: Limit, rel_gap: float, stats: dict[str, Any]) -> Raw:

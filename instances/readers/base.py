@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST",
+    "MOST_DIGITS",
     "MOST_PARALLEL",
     "Reading",
     "Source",
@@ -29,7 +31,10 @@ __all__ = [
 
 MOST = 10**6
 MOST_PARALLEL = 1000
+# characters of a number: more than any quantity needs, and quick to read
+MOST_DIGITS = 400
 _MOST_UNITS = 2**61
+_EXPONENT = re.compile(r"[eE]([-+]?[0-9_]+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ def whole(
     maximum: int = MOST,
 ) -> int:
     """A whole number from `minimum` to `maximum`."""
+    _refuse_long(source, text, line, where)
     try:
         value = int(text)
     except (TypeError, ValueError, OverflowError):
@@ -148,9 +154,29 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+def _refuse_long(source: Source, value: Any, line: int | None, where: str) -> None:
+    """Refuse a number so long that reading or showing it takes time or fails."""
+    if isinstance(value, str):
+        digits = len(value)
+    elif isinstance(value, int):
+        digits = value.bit_length() // 4
+    else:
+        return
+    if digits > MOST_DIGITS:
+        raise source.error(
+            f"a number of about {digits} digits; expected at most {MOST_DIGITS}", line, where
+        )
+
+
 def _exact(source: Source, value: Any, line: int | None, where: str) -> Fraction:
     if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise source.error(f"{value!r}; expected a finite number", line, where)
+    _refuse_long(source, value, line, where)
+    exponent = _EXPONENT.search(str(value))
+    if exponent and (len(exponent[1]) > 5 or abs(int(exponent[1])) > MOST_DIGITS):
+        raise source.error(
+            f"{_short(value)}; expected an exponent of at most {MOST_DIGITS}", line, where
+        )
     try:
         return Fraction(str(value).strip())
     except (ValueError, ZeroDivisionError):

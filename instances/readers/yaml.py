@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.instances.readers.base import MOST_DIGITS
 
 if TYPE_CHECKING:
     from nestopt.instances.readers.base import Source
 
 __all__ = ["load_yaml"]
+
+# anything that YAML could take for a number: bases, exponents, separators, times of day
+_NUMBER = re.compile(r"[-+]?(0[xob])?[0-9a-fA-F_.:eE+-]*")
 
 
 def load_yaml(source: Source) -> tuple[Any, dict[str, int]]:
@@ -19,8 +24,9 @@ def load_yaml(source: Source) -> tuple[Any, dict[str, int]]:
     Raises
     ------
     InputError
-        If PyYAML is missing, the text is no YAML, a key of a mapping comes twice, or it has an
-        alias: aliases can make a small file unboundedly large, and no format here needs them.
+        If PyYAML is missing, the text is no YAML, a key of a mapping comes twice, a number has more
+        than `MOST_DIGITS` characters, or it has an alias: aliases can make a small file unboundedly
+        large, and no format here needs them.
     """
     try:
         yaml: Any = import_module("yaml")
@@ -35,6 +41,17 @@ def load_yaml(source: Source) -> tuple[Any, dict[str, int]]:
                     "has an alias; files with aliases are refused",
                     event.start_mark.line + 1,
                     f"*{event.anchor}",
+                )
+            if (
+                isinstance(event, yaml.ScalarEvent)
+                and event.style is None
+                and len(event.value) > MOST_DIGITS
+                and _NUMBER.fullmatch(event.value)
+            ):
+                # turning digits into a number takes time that grows with their square
+                raise source.error(
+                    f"a number of {len(event.value)} characters; expected at most {MOST_DIGITS}",
+                    event.start_mark.line + 1,
                 )
         tree = yaml.compose(source.text, Loader=yaml.SafeLoader)
         _refuse_twins(source, yaml, tree)

@@ -11,7 +11,7 @@ import typer
 from nestopt.cli.bound import bound
 from nestopt.cli.calibrate import calibrate
 from nestopt.cli.check import check
-from nestopt.cli.exits import report
+from nestopt.cli.exits import flush_stdout, open_stdout, report
 from nestopt.cli.export import export_file
 from nestopt.cli.generate import generate
 from nestopt.cli.library import library
@@ -83,6 +83,7 @@ def nestopt(
       3  solve: proved infeasible
       4  solve: no solution within the limit
       5  a check failed
+      130, 143  ended by Ctrl-C or SIGTERM before there was anything to keep
     """
 
 
@@ -132,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
+    open_stdout()
     program = typer.main.get_command(app)
     try:
         program.main(args=[word for word in words if word != "--debug"], prog_name="nestopt")
@@ -139,3 +141,5 @@ def main(argv: Sequence[str] | None = None) -> None:
         if debug:
             raise
         sys.exit(report(error, as_json="--json" in words))
+    finally:
+        flush_stdout()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from nestopt.core.errors import NestoptError
     from nestopt.core.result import Result
 
-__all__ = ["ERROR_SCHEMA", "Exit", "exit_of", "report"]
+__all__ = ["ERROR_SCHEMA", "Exit", "exit_of", "flush_stdout", "open_stdout", "report"]
 
 ERROR_SCHEMA = "nestopt.error/1"
 
@@ -52,5 +54,31 @@ def report(error: NestoptError | OSError, *, as_json: bool) -> Exit:
         status = Exit.ERROR
     print(f"nestopt: error: {error}", file=sys.stderr)
     if as_json:
-        print(json.dumps({"schema": ERROR_SCHEMA, "error": str(error), "exit": int(status)}))
+        with contextlib.suppress(OSError):
+            print(json.dumps({"schema": ERROR_SCHEMA, "error": str(error), "exit": int(status)}))
     return status
+
+
+def open_stdout() -> None:
+    """Where the caller closed stdout, give it back as a stream that cannot be written to.
+
+    Else the next file opened would become stdout, and what is printed would vanish in silence.
+    """
+    if sys.stdout is None:
+        handle = os.open(os.devnull, os.O_RDONLY)
+        if handle != 1:
+            os.dup2(handle, 1)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+
+
+def flush_stdout() -> None:
+    """Write out what was printed; where nobody takes it, the program still ends in order.
+
+    Without this, Python would end with a status of its own.
+    """
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +24,7 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-from nestopt.core.errors import UsageError
+from nestopt.core.errors import NestoptError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -108,7 +109,9 @@ def solve(
 
     The answer comes with a lower bound and the gap between the two. Every solution
     passes an independent checker before it is printed or written. Progress goes to
-    stderr. Ctrl-C ends the run and keeps the best solution so far.
+    stderr. Ctrl-C or SIGTERM ends the run and keeps the best solution so far; a
+    second one ends the program at once. A result that cannot be written or printed is
+    kept in the directory for temporary files, and the file is named.
 
     \b
     Examples:
@@ -135,6 +138,7 @@ def solve(
     from nestopt import api
     from nestopt.cli import inputs
     from nestopt.cli.compiling import announce_compilation
+    from nestopt.cli.exits import exit_of
     from nestopt.cli.output import Progress, stdout_to_stderr
 
     source = inputs.Source.of(
@@ -172,12 +176,24 @@ def solve(
             progress=Progress(source.problem, quiet=quiet),
             settings=settings,
         )
-    _print(result, target, as_json=json)
+    try:
+        _print(result, target, as_json=json)
+        sys.stdout.flush()
+    except OSError as error:
+        raise _unprinted(result, target, error) from error
+    raise typer.Exit(int(exit_of(result)))
+
+
+def _unprinted(result: Result, target: Path | None, error: OSError) -> NestoptError:
+    """The error of a result that nobody could be shown; it is kept if it was not written."""
+    from nestopt.core.io import keep_elsewhere
+
+    kept = f"the result is in {target}" if target else keep_elsewhere(result.to_json(), "result")
+    return NestoptError(f"stdout: {error.strerror or error}; {kept}")
 
 
 def _print(result: Result, target: Path | None, *, as_json: bool) -> None:
-    """Print a checked result and exit with its status."""
-    from nestopt.cli.exits import exit_of
+    """Print a checked result."""
     from nestopt.cli.output import console, note, print_json
     from nestopt.core.problem import get_problem
 
@@ -191,7 +207,6 @@ def _print(result: Result, target: Path | None, *, as_json: bool) -> None:
         out.print(f"check: passed, {len(result.verified)} points verified", style="green")
     if target is not None:
         note(f"wrote {target}")
-    raise typer.Exit(int(exit_of(result)))
 
 
 def _explain(result: Result) -> None:

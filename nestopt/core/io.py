@@ -151,6 +151,17 @@ def write_json(path: str | Path, data: Any, *, indent: int | None = 1) -> None:
     write_text(path, json.dumps(data, indent=indent, allow_nan=False) + "\n")
 
 
+def keep_elsewhere(data: dict[str, Any], stem: str) -> str:
+    """Write JSON to the directory for temporary files; says in words where it is, or why not."""
+    try:
+        folder = tempfile.mkdtemp(prefix="nestopt-")
+        target = Path(folder) / f"{stem}.json"
+        write_json(target, data)
+    except (OSError, InputError) as error:
+        return f"nor in the directory for temporary files: {error}"
+    return f"the result is in {target}"
+
+
 def validate_model(model: type[Model], data: Any, *, file: str | None = None) -> Model:
     """`data` as a pydantic model, its first error as one `InputError` with file, field and value.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +184,7 @@ def interrupted(instance: Pick, options: SolveOptions) -> Result:
     assert options.progress is not None
     options.progress(0.1, None, 1.25, "bound")
     signal.raise_signal(signal.SIGINT)
+    time.sleep(10)  # what sleeps is woken
     raise AssertionError("the interrupt did not arrive")
 
 

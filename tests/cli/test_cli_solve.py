@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -216,8 +220,56 @@ def test_a_full_disk_is_one_line_and_leaves_no_file(
     monkeypatch.setattr("os.fsync", full)
     run = nestopt(*NAMES, "--quiet", "--output", str(tmp_path / "r.json"))
     assert run.status == 1
-    assert run.err == "nestopt: error: [Errno 28] No space left on device\n"
+    assert len(run.err.splitlines()) == 1
+    assert f"{tmp_path}/r.json: cannot be written: No space left on device; nor" in run.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["write", "rename"])
+def test_a_result_that_cannot_be_written_is_kept_elsewhere(
+    nestopt: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    spare, disk = tmp_path / "spare", tmp_path / "disk"
+    spare.mkdir()
+    disk.mkdir()
+    name = {"write": "os.fsync", "rename": "os.replace"}[where]
+    real = {"write": os.fsync, "rename": os.replace}[where]
+    calls = 0
+
+    def full(*words: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError(28, "No space left on device")
+        real(*words)  # type: ignore[operator]
+
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+    monkeypatch.setattr(name, full)
+    run = nestopt(*NAMES, "--quiet", "--output", str(disk / "r.json"))
+    assert run.status == 1
+    assert list(disk.iterdir()) == []
+    (kept,) = spare.glob("nestopt-*/r.json")
+    assert run.err.strip().endswith(f"No space left on device; the result is in {kept}")
+    assert nestopt("check", str(kept)).status == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("stdout", ["full", "closed"])
+def test_a_result_that_cannot_be_printed_is_kept_elsewhere(tmp_path: Path, stdout: str) -> None:
+    words = ["solve", "--quiet", "--json", "--collective", "all-gather", "--topology", "ring:3"]
+    program = f"import sys; from nestopt.cli import main; main({words!r})"
+    shell = ">/dev/full" if stdout == "full" else ">&-"
+    done = subprocess.run(
+        ["bash", "-c", f'exec "$0" -c "$1" {shell}', sys.executable, program],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 1, done.stderr
+    (kept,) = tmp_path.glob("nestopt-*/result.json")
+    assert f"the result is in {kept}" in done.stderr
+    assert json.loads(kept.read_text())["termination"]["reason"] == "optimal"
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
 def test_a_missing_file_is_named(nestopt: Callable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -454,6 +455,40 @@ def test_junk_is_an_input_error(tmp_path: Path, kind: str, junk: str) -> None:
     path.write_text(junk)
     with pytest.raises(InputError):
         read(kind, path, {"gpu": "h100"} if kind == "nvidia-smi" else {})
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("9" * 4400, "a number of 4400 characters; expected at most 400"),
+        ("9_" * 2200 + "9", "a number of 4401 characters"),
+        ("9:" * 2200 + "9", "a number of 4401 characters"),
+        ("-0x" + "f" * 4400, "a number of 4403 characters"),
+        ("1e999999999", r"latency\[0\]: '1e999999999'; expected an exponent of at most 400"),
+        ("'1e-9_99999999'", "expected an exponent of at most 400"),
+        ("'" + "9" * 4400 + "'", r"latency\[0\]: a number of about 4400 digits"),
+    ],
+)
+def test_numbers_too_long_to_read_are_refused_at_once(
+    tmp_path: Path, number: str, message: str
+) -> None:
+    text = (DATA / "rfs.astra.yml").read_text()
+    file = tmp_path / "a.yml"
+    file.write_text(text.replace("500.0", number, 1))
+    begin = time.process_time()
+    with pytest.raises(InputError, match=message):
+        read("astra-sim", file, {})
+    assert time.process_time() - begin < 1.0
+
+
+def test_an_alias_bomb_is_refused_at_once(tmp_path: Path) -> None:
+    rows = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60)]
+    file = tmp_path / "bomb.yml"
+    file.write_text("\n".join(rows))
+    begin = time.process_time()
+    with pytest.raises(InputError, match=r"line 2.*has an alias; files with aliases are refused"):
+        read("astra-sim", file, {})
+    assert time.process_time() - begin < 1.0
 
 
 def test_yaml_hint(monkeypatch: pytest.MonkeyPatch) -> None:

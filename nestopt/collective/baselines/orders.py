@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import stopped
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -66,6 +68,8 @@ def _two_opt(tour: Any, cost: Any) -> Any:
         improved = False
         rounds += 1
         for i in range(n - 1):
+            if stopped():
+                return tour
             for j in range(i + 2, n):
                 a, b = tour[i], tour[i + 1]
                 c, d = tour[j], tour[(j + 1) % n]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -62,6 +64,8 @@ def _dijkstra(
             _push(keys, nodes, size, 0, s)
             size += 1
     while size > 0:
+        if overdue():
+            raise KernelStopped
         key = keys[0]
         u = nodes[0]
         size -= 1
@@ -223,6 +227,8 @@ def _ingress(
     ptr: Any, links: Any, release: Any, occupancy: Any, nodes: Any, need: Any, times: Any
 ) -> None:
     for i in range(len(nodes)):
+        if overdue():
+            raise KernelStopped
         v = nodes[i]
         here = links[ptr[v] : ptr[v + 1]]
         times[i] = _earliest(release[here], occupancy[here], need[i])
@@ -278,6 +284,8 @@ def _max_flow(
         if level[sink] < 0:
             return flow, scanned
         cursor[:] = ptr[:-1]
+        if overdue():
+            raise KernelStopped
         depth = 0
         u = source
         while True:

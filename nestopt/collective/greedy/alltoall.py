@@ -108,8 +108,12 @@ def _routings(
             topology, times, source, destination, size_of, rounds, batch, power, seed
         )
         journeys = _journeys(topology, times, size_of, length, paths)
-        made = [_schedule(journeys, rule, 0, effort.target, seed) for rule in range(RULES)]
-        best = min(range(RULES), key=lambda rule: made[rule][0])
+        made: list[tuple[int, Sends]] = []
+        for rule in range(RULES):
+            if made and effort.clock.stop():
+                break
+            made.append(_schedule(journeys, rule, 0, effort.target, seed))
+        best = min(range(len(made)), key=lambda rule: made[rule][0])
         return made[best][0], (journeys, best, made[best][1])
 
     for index in range(min(effort.tries(2 * rounds * once), 16)):

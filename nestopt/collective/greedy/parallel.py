@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from nestopt.core.stop import noticed, requested
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -28,7 +30,7 @@ class Clock:
 
     def stop(self) -> bool:
         """Whether to start nothing more."""
-        return self.interrupted or self.late()
+        return self.interrupted or self.late() or requested()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def best_of(
         else:
             _in_threads(iter(tries), threads, judge, clock)
     except KeyboardInterrupt:
+        noticed()
         clock.interrupted = True
         if best is None:
             raise

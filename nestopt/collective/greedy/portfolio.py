@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.greedy.network import make_task
+from nestopt.core.stop import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,6 +131,7 @@ def play(entries: Sequence[Entry], job: Job) -> Found | None:
         try:
             job.consider(entry.solve(job))
         except KeyboardInterrupt:
+            noticed()
             job.effort.clock.interrupted = True
             if job.best is None:
                 raise

@@ -38,6 +38,8 @@ STRONG_BOUND_LINKS = 50_000
 ROUTED_BOUND_NODES = 600
 # nominal seconds for a bound once the search is over and has not met the target
 LATE_BOUND_SECONDS = 2.0
+# of a time limit, at most this is for the first bound
+BOUND_SHARE = 0.2
 
 
 @dataclass(slots=True)
@@ -62,7 +64,8 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
         return schedule_result(
             instance, options, "greedy", begin, None, infeasible=separation.message
         )
-    bound = _bound(instance, options.time_limit)
+    # the search comes after it: a schedule is worth more than a good bound
+    bound = _bound(instance, BOUND_SHARE * options.time_limit)
     synthesis = synthesize(instance, options, target=bound["value"], begin=begin)
     if synthesis.schedule.makespan_ps > bound["value"] and _meets_quickly(instance):
         bound = _stronger(instance, bound, options.time_limit, begin)

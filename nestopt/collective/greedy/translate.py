@@ -23,6 +23,7 @@ from numba import njit
 from nestopt.collective.greedy.kernels.event import INFINITE, next_random, random_state
 from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.parallel import Best, best_of
+from nestopt.core.stop_kernel import KernelStopped, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,6 +191,8 @@ def _grow(
             options[moved[g, 0] * copies + i] += 1
     done, makespan = 0, np.int64(0)
     while done < items - copies:
+        if overdue():
+            raise KernelStopped
         best, chosen_g, ties = INFINITE, -1, 1
         for g in range(generators):
             at = cursor[g]

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 __all__ = ["INFINITE", "Work", "feasible", "pack", "split_off", "workspace"]
 
 INFINITE = np.int64(2**60)
@@ -39,6 +41,8 @@ def _flow(cap: Any, nodes: int, source: int, sink: int, limit: Any, work: Any) -
     level, queue, cursor, path = work
     flow = np.int64(0)
     while flow < limit:
+        if overdue():
+            raise KernelStopped
         level[:nodes] = -1
         level[source] = 0
         queue[0] = source

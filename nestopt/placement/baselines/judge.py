@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed, requested
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -81,10 +82,11 @@ class Judge:
         try:
             for plan in plans:
                 self.price(plan)
-                if self.seconds > self.options.time_limit:
+                if self.seconds > self.options.time_limit or requested():
                     self.limit = "time"
                     break
         except KeyboardInterrupt:
+            noticed()
             self.limit = "interrupted"
         return self.result()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.stop import noticed, requested
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.pricing.cost import Grid, Mode, config_of
@@ -189,6 +190,7 @@ def solve_mcmc(instance: PlacementInstance, options: SolveOptions) -> Result:
             if judge.limit == "time":
                 break
     except KeyboardInterrupt:
+        noticed()
         judge.limit = "interrupted"
     return judge.result()
 
@@ -196,7 +198,7 @@ def solve_mcmc(instance: PlacementInstance, options: SolveOptions) -> Result:
 def _anneal(judge: Judge, walk: _Walk, rng: np.random.Generator, steps: int) -> None:
     current, value = None, math.inf
     for step in range(steps):
-        if judge.seconds > judge.options.time_limit:
+        if judge.seconds > judge.options.time_limit or requested():
             judge.limit = "time"
             return
         sketch = walk.random_plan() if current is None else walk.neighbour(current)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.stop import noticed
 from nestopt.core.units import format_bytes, parse_bytes
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.words import ALL, Decomposition, Objective, ScheduleName
@@ -43,6 +44,7 @@ def explain(
     try:
         return _reasons(instance, stop)
     except (SearchStopped, KeyboardInterrupt):
+        noticed()
         return (
             "space: the search was exhausted without a plan, but ended before it could name the "
             "constraint that binds",

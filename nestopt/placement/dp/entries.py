@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -232,6 +234,8 @@ def _pareto(seconds: Floats, sync: Floats, holds: Floats) -> NDArray[np.bool_]:
     places, rows, modes = seconds.shape
     keep = np.zeros((places, rows, modes), np.bool_)
     for p in range(places):
+        if overdue():
+            raise KernelStopped
         for r in range(rows):
             for i in range(modes):
                 if holds[r, i] < 1.0:
@@ -279,6 +283,8 @@ def _merged(
     merged = np.zeros(spots * rows + 1, np.int64)
     used = 0
     for s in range(spots):
+        if overdue():
+            raise KernelStopped
         for r in range(rows):
             first = used
             for member in members[ends[s] : ends[s + 1]]:

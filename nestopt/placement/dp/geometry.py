@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
 from nestopt.placement.dp.entries import PlaceClass
 from nestopt.placement.pricing.comm import families_of, family_profiles, side_profiles
 from nestopt.placement.pricing.cost import FAMILIES
@@ -334,6 +335,8 @@ def _nearest_better(
     places = len(spot_of)
     result = np.full(places, _NEVER, np.int64)
     for p in range(places):
+        if overdue():
+            raise KernelStopped
         top = 0
         for there in range(p + 1, min(places, p + farthest)):
             top = max(top, crossed[there - 1])

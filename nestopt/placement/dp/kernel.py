@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
 from nestopt.placement.dp.tables import CLOSE
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def expand(
     best_label = -1
     grids = len(length)
     for index in range(low, high):
+        if overdue():
+            raise KernelStopped
         if ints[index, 5] == 0:
             continue
         if floats[index, 4] >= best * CLOSE:

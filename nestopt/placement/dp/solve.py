@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import noticed
 from nestopt.placement.bounds.why import explain
 from nestopt.placement.dp.cases import cases_of, expanded, outlines, raised
+from nestopt.placement.dp.descent import around
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.relaxed import Best
@@ -107,9 +109,13 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         stats = search.stats
         _search(search, state, clock, options)
     except SearchStopped as stopped:
+        noticed()
         state.limit = stopped.limit
     except KeyboardInterrupt:
+        noticed()
         state.limit = "interrupted"
+    if state.bound == -math.inf:
+        state.bound = state.general_bound = _arithmetic_bound(instance)
     # A relaxed optimum is a lower bound, but its last digits are its own.
     state.bound = min(state.bound, state.objective)
     state.general_bound = min(state.general_bound, state.bound)
@@ -124,22 +130,28 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
     return state
 
 
+def _arithmetic_bound(instance: PlacementInstance) -> float:
+    """A bound for all plans that needs no search, for a search that ended before its first."""
+    from nestopt.placement.bounds.general import compute_bound
+
+    row = compute_bound(instance.workload, instance.cluster, instance.objective)
+    return float(row["value"])
+
+
 def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
+    keep = 1.0 - options.rel_gap * _HAIR
+    run = _runner(search, state, clock, options)
+    menu = _menu(search.space)
+    if menu != search.space:
+        # the bounds of a large space take their time: plans come first
+        narrow = replace(search, space=menu)
+        _first_answer(narrow, state, _runner(narrow, state, clock, options))
+        _descend(search, state, clock, options)
     known = outlines(search)
     if not known:
         state.bound = state.general_bound = math.inf
         return
-    keep = 1.0 - options.rel_gap * _HAIR
-    state.bound = state.general_bound = known[0].bound
-    run = _runner(search, state, clock, options)
-    menu = _menu(search.space)
-    if menu != search.space:
-        narrow = replace(search, space=menu)
-        _first_answer(narrow, state, _runner(narrow, state, clock, options))
-        if menu.schedules != search.space.schedules:
-            space = replace(menu, schedules=search.space.schedules, chunks=search.space.chunks)
-            narrow = replace(search, space=space)
-            _first_chunks(narrow, state, _runner(narrow, state, clock, options))
+    state.bound = state.general_bound = min(known[0].bound, state.objective)
     if state.plan is None:
         _first_plans(search, state, known, run)
     cases, floors = _open_cases(search, state, known)
@@ -169,9 +181,17 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
 
 
 def _runner(
-    search: Search, state: Outcome, clock: Clock, options: SolveOptions
+    search: Search,
+    state: Outcome,
+    clock: Clock,
+    options: SolveOptions,
+    whole: Outcome | None = None,
 ) -> Callable[..., None]:
-    """A function that searches a scenario and keeps what is better."""
+    """A function that searches a scenario and keeps what is better.
+
+    Progress is told with the bound of `whole`, where `state` is of a part of its space.
+    """
+    told = state if whole is None else whole
     keep = 1.0 - options.rel_gap * _HAIR
 
     def run(case: Case, layout: str, window: int, beam: int = 0) -> None:
@@ -181,7 +201,7 @@ def _runner(
         if plan is not None:
             state.objective, state.plan = value, plan
             if options.progress is not None:
-                options.progress(clock.seconds, value, state.bound, "dp")
+                options.progress(clock.seconds, value, told.bound, "dp")
 
     return run
 
@@ -219,13 +239,55 @@ def _first_answer(search: Search, state: Outcome, run: Callable[..., None]) -> N
     _probe(search, state, roots, run, _BEAMS[1])
 
 
-def _first_chunks(search: Search, state: Outcome, run: Callable[..., None]) -> None:
-    """The best plans of schedules that beams find in the batches of least bound without chunks."""
-    known = sorted(outlines(search), key=lambda o: o.offers[0][1])
-    for outline in known[:_FIRST]:
-        cases = cases_of(search, outline, state.objective)
-        cut = [case for case in cases if case.batch.schedule.chunks > 1]
-        _probe(search, state, cut, run, _BEAMS[0])
+_DESCENT_SCENARIOS = 24
+"""Scenarios of a small space that a descent searches, those of the least bounds."""
+
+
+def _descend(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
+    """Better plans around the incumbent (`descent`), until none of its neighbours has one."""
+    done: set[PlanSpace] = set()
+    better = True
+    while better and state.plan is not None:
+        better = False
+        for _, space in around(state.plan, search.space):
+            if space in done:
+                continue
+            done.add(space)
+            before = state.objective
+            _search_few(replace(search, space=space), state, clock, options)
+            better = state.objective < before
+            if better:
+                break
+
+
+def _search_few(search: Search, state: Outcome, clock: Clock, options: SolveOptions) -> None:
+    """The scenarios of least bound of a small space; its bounds are not the whole space's."""
+    # bounds of the small space stay in it
+    here = replace(state)
+    run = _runner(search, here, clock, options, state)
+    try:
+        cases, floors = _open_cases(search, here, outlines(search))
+        alive = len(search.line.devices)
+        scenarios = [
+            (s.floor, index, s)
+            for index, s in enumerate(
+                row
+                for case in cases
+                for row in raised(
+                    search,
+                    case,
+                    case.scenarios(search.space.layouts, alive),
+                    floors[case],
+                    state.objective,
+                )
+            )
+        ]
+        for floor, _, scenario in sorted(scenarios, key=lambda row: row[:2])[:_DESCENT_SCENARIOS]:
+            if floor >= here.objective * CLOSE:
+                break
+            run(scenario.case, scenario.layout, scenario.window)
+    finally:
+        state.objective, state.plan = here.objective, here.plan
 
 
 def _first_plans(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -202,6 +204,8 @@ def _fill(
         fastest[r] = best[r].min()
     cost = np.empty(kind_start[-1])
     for i in range(1, ideals):
+        if overdue():
+            raise KernelStopped
         inside = i < ideals - 1
         for e in range(start[i], start[i + 1]):
             j = below[e]

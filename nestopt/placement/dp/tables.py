@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -87,6 +89,8 @@ def _fill(
     out = np.full((4, ideals, units + 1), np.inf)
     out[:, 0] = 0.0
     for i in range(1, ideals):
+        if overdue():
+            raise KernelStopped
         for e in range(start[i], start[i + 1]):
             j = below[e]
             for g in range(len(widths)):
@@ -132,6 +136,8 @@ def _fluid(
     out = np.full((len(units), ideals), np.inf)
     cost = np.empty((grids, rows))
     for column in range(len(units)):
+        if overdue():
+            raise KernelStopped
         out[column, 0] = 0.0
         for g in range(grids):
             share = widths[g] / units[column]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from nestopt.core.stop import requested
+
 __all__ = ["Clock", "SearchStopped"]
 
 
@@ -34,5 +36,5 @@ class Clock:
 
     def check(self) -> None:
         """Raise `SearchStopped` when the limit is over."""
-        if self.left < 0:
+        if self.left < 0 or requested():
             raise SearchStopped("time")

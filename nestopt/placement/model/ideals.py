@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.core.errors import NestoptError
+from nestopt.core.stop_kernel import KernelStopped, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,6 +165,8 @@ def _generate(
     made = 1
     done = 0
     while done < made and made <= limit:
+        if overdue():
+            raise KernelStopped
         for position in range(last[done] + 1, len(order)):
             v = order[position]
             ready = True
@@ -216,6 +219,8 @@ def _covers(
     made = 0
     target = np.empty(words, dtype=np.uint64)
     for i in range(total):
+        if overdue():
+            raise KernelStopped
         for v in order:
             if not _has(masks[i], v):
                 continue

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 __all__ = ["INFINITE", "match_events"]
 
 INFINITE = np.int64(2**62)
@@ -65,6 +67,8 @@ def heap_push(key: Any, tie: Any, item: Any, size: int, k: Any, t: Any, i: Any) 
 @njit(cache=True, nogil=True)
 def heap_pop(key: Any, tie: Any, item: Any, size: int) -> int:
     """Remove the root of a binary heap (read it first); returns the new size."""
+    if overdue():
+        raise KernelStopped
     size -= 1
     k, t, i = key[size], tie[size], item[size]
     at = 0

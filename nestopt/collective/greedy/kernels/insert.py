@@ -24,6 +24,7 @@ from nestopt.collective.greedy.kernels.event import (
     uniform,
 )
 from nestopt.collective.greedy.kernels.gaps import first_gap, reserve
+from nestopt.core.stop_kernel import stopped
 
 __all__ = ["search_orders"]
 
@@ -258,6 +259,8 @@ def search_orders(
     size = float(len(deliveries))
     unit = np.int64(transfer.mean()) // 2
     for step in range(rounds):
+        if step > 0 and stopped():
+            break
         if step > 0:
             trial[:], trial_back[:], at[:] = kept, kept_back, kept_root
             for _ in range(1 + next_random(state) % 3):

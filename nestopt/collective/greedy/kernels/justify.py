@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.greedy.kernels.list import list_schedule
+from nestopt.core.stop_kernel import stopped
 
 __all__ = ["justify", "shift_early"]
 
@@ -150,6 +151,8 @@ def justify(
     makespan = shift_early(link, occupancy, transfer, nexts_ptr, nexts, len(src), start)
     moved = np.empty_like(start)
     for _ in range(rounds):
+        if stopped():
+            break
         back = list_schedule(
             link, occupancy, transfer, makespan - start - transfer, before_ptr, before,
             back_waits.copy(), len(src), moved,

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.greedy.kernels.event import heap_pop, heap_push, next_random, random_state
+from nestopt.core.stop_kernel import stopped
 
 __all__ = ["list_schedule", "search_priorities"]
 
@@ -146,7 +147,7 @@ def search_priorities(
     kept = priority.copy()
     now = np.empty_like(start)
     for _ in range(rounds):
-        if best <= target:
+        if best <= target or stopped():
             break
         trial = kept.copy()
         for _ in range(1 + next_random(state) % 3):

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.greedy.kernels.event import INFINITE, next_random, random_state
+from nestopt.core.stop_kernel import KernelStopped, overdue
 
 __all__ = ["match_rounds"]
 
@@ -59,6 +60,8 @@ def match_rounds(
     key = np.empty(chunks, dtype=np.float64)
     sends, begun = 0, 0
     for step in range(most_steps):
+        if overdue():
+            raise KernelStopped
         for v in range(nodes):
             first = in_ptr[v]
             links = in_ptr[v + 1] - first

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.greedy.kernels.event import heap_pop, heap_push, next_random, random_state
+from nestopt.core.stop_kernel import stopped
 
 __all__ = ["route"]
 
@@ -111,7 +112,9 @@ def route(
     longest = paths.shape[1]
     path_len[:] = 0
     turn = np.arange(nodes)
-    for _ in range(rounds):
+    for turns in range(rounds):
+        if turns > 0 and stopped():
+            break
         for k in range(nodes - 1, 0, -1):
             j = next_random(state) % (k + 1)
             turn[k], turn[j] = turn[j], turn[k]

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from nestopt.collective.greedy.kernels.event import INFINITE, next_random, random_state, uniform
+from nestopt.core.stop_kernel import KernelStopped, overdue, stopped
 
 __all__ = ["decode", "search"]
 
@@ -67,6 +68,8 @@ def decode(
     sends, makespan = 0, np.int64(0)
     touched = -1
     while remaining > 0:
+        if overdue():
+            raise KernelStopped
         first = 0 if touched < 0 else near_ptr[touched]
         stop = links if touched < 0 else near_ptr[touched + 1]
         for at in range(first, stop):
@@ -147,6 +150,8 @@ def search(
     best, best_cost, best_sends = INFINITE, np.inf, 0
     done = 0
     for step in range(rounds):
+        if step > 0 and stopped():
+            break
         fresh = step * 3 < rounds
         if fresh:
             common = 0.0 if step % 4 == 0 else uniform(state)

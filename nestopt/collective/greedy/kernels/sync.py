@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from nestopt.core.stop_kernel import KernelStopped, overdue
+
 __all__ = ["advance", "expand", "hold_initially"]
 
 _ONE = np.uint64(1)
@@ -99,6 +101,8 @@ def advance(
     delivered = 0
     for v in range(low, high):
         have = now[v]
+        if overdue():
+            raise KernelStopped
         mask[v] = 0
         if have == chunks:
             then[v] = have
