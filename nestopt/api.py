@@ -396,6 +396,7 @@ def bound(
     space: Space | None = None,
     time_limit: float | str = math.inf,
     threads: int | None = None,
+    progress: Progress | None = None,
     problem: str | None = None,
     settings: Mapping[str, Any] | None = None,
     **more: Any,
@@ -403,13 +404,19 @@ def bound(
     """Lower bounds of an instance, each with its witness, the best first.
 
     See `solve` for the arguments. A bound of placement holds for the plans of the space that its
-    witness names.
+    witness names. `progress` is called with each bound as it is found; those found before the time
+    limit or an interrupt are returned.
     """
+    from nestopt.core.stop import Watch
+
     asked = ask(
         job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
     )
-    options = SolveOptions(time_limit=_positive_limit(time_limit), threads=thread_count(threads))
-    rows = asked.problem.bounds(asked.instance, options)
+    options = SolveOptions(
+        time_limit=_positive_limit(time_limit), threads=thread_count(threads), progress=progress
+    )
+    with Watch(options.time_limit):
+        rows = asked.problem.bounds(asked.instance, options)
     return [Bound(row["name"], row["value"], row["witness"]) for row in rows]
 
 
