@@ -115,9 +115,11 @@ def build(paths: Paths) -> None:
             figure,
             f"""Gap of {SHOWN} to the proved optimum, (objective - optimum) / objective, on the
             {len(known)} of {count_of(len(counted), "instance")} whose optimum some method proved;
-            {count_of(copies, "renamed copy" if copies == 1 else "renamed copie")} under other names left out.
+            {count_of(copies, "renamed copy" if copies == 1 else "renamed copie")} under other
+            names left out.
             {WHERE} Every point is a run, the line the median. Above: n, and how many
-            have a gap above 1e-6. Linear up to 0.1 %, logarithmic above. Not drawn: {count_of(len(greedy) - len(certain), "run")} on
+            have a gap above 1e-6. Linear up to 0.1 %, logarithmic above. Not drawn:
+            {count_of(len(greedy) - len(certain), "run")} on
             instances without a proved optimum; {count_of(unsolved, "run")} without a solution.""",
         )
     lines = []

@@ -125,7 +125,8 @@ def line(
 
 NOTE = """Exponent: of the method's CPU time over size, least squares of logarithms over the runs
     that neither a limit nor an error cut; a dash where the points do not allow one (fewer than four
-    sizes, less than a factor of eight, or an interval of more than one unit). Longest: CPU seconds of the longest among these."""
+    sizes, less than a factor of eight, or an interval of more than one unit). Longest: CPU seconds
+    of the longest among these."""
 
 
 def table(paths: Paths, name: str, head: tuple[str, ...], rows: list[Any], gap: str) -> None:

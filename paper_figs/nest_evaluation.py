@@ -93,7 +93,8 @@ def _draw(
             "nest_evaluation",
             figure,
             f"""Iteration time of each baseline over that of {REFERENCE} (the optimum of the
-            plan space default-1, contiguous, in all cells but {unproved}); {count_of(len(cells), "cell")} of model,
+            plan space default-1, contiguous, in all cells but {unproved});
+            {count_of(len(cells), "cell")} of model,
             cluster and size. Mark: the run, or the median over seeds
             ({", ".join(seeds)}), with a line from the least to the greatest. Cells without a plan
             of {REFERENCE}: {len(without)}; {count_of(unsolved, "run")} of baselines

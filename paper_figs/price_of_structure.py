@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 STUDY = "price-of-structure"
-WHERE = """Plan space default-1, contiguous against general; random chains of 4 operators, batch 16, on
+WHERE = """Plan space default-1, contiguous against general; random chains of 4 operators, batch
+16, on
     trees of two nodes."""
 
 
@@ -155,7 +156,8 @@ def _table(paths: Paths, found: list[Price], without: dict[str, str]) -> None:
         rows,
         f"""Price of structure: slowdown, structured optimum / general optimum - 1. {WHERE} Proved:
         both optima; the figures to its right are over these. Mean: arithmetic, with the 95 %
-        interval of a bootstrap that draws whole workloads (percentile, 4000 resamples). Not proved: least and greatest possible price over the others. Without a price:
+        interval of a bootstrap that draws whole workloads (percentile, 4000 resamples). Not
+        proved: least and greatest possible price over the others. Without a price:
         {tally(without.values())}.""",
         texts=2,
         listed=[f"{name}: {reason}" for name, reason in without.items()],

@@ -69,12 +69,15 @@ def build(paths: Paths) -> None:
             figure,
             f"""Above: gap to bound, (objective - bound) / objective; for placement the bound holds
             for the general space. Linear up to 0.1 %, logarithmic above. Below: CPU time of the
-            method (of the whole process where a limit ended it); open marks: a limit by the wall clock
+            method (of the whole process where a limit ended it); open marks: a limit by the wall
+            clock
             ended the run, they stand at the CPU seconds used. All-Gather, latencies 0; placement:
             plan space default-1, contiguous. Below the line of 0 every series has a lane of its
-            own, so that none hides another. Every mark is a run, lines join medians. Legend: runs with a gap; exponent of time over
+            own, so that none hides another. Every mark is a run, lines join medians. Legend: runs
+            with a gap; exponent of time over
             size where the points allow one, least squares of logarithms over the runs that neither
-            a limit nor an error cut, with its 95 % interval. {counts}. Missing: {", ".join(missing) or "nothing"}.""",
+            a limit nor an error cut, with its 95 % interval. {counts}. Missing:
+            {", ".join(missing) or "nothing"}.""",
         )
     lines = [
         [problem, family, *growth.line(runs, _gap)]
