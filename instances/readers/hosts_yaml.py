@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nestopt.instances.readers.hosts import Fabric, Switch, expand_hostlist, reading_of
+from nestopt.instances.readers.fabric import Fabric, Switch, expand_hostlist, reading_of
 from nestopt.instances.readers.yaml import load_yaml
 
 if TYPE_CHECKING:

@@ -44,8 +44,9 @@ def bound(
 
     No schedule can be better than any of them, and no plan of the space that the
     witness names. A witness is what a reader needs to check the bound by hand: the set
-    of NPUs and the links that leave it, or what a relaxation leaves out. The best bound
-    comes first.
+    of NPUs and the links that leave it, or what a relaxation leaves out. Each bound is
+    told on stderr as it is found; the best comes first on stdout. A time limit or Ctrl-C
+    keeps those found so far.
 
     \b
     Examples:
@@ -62,7 +63,7 @@ def bound(
     from nestopt import api
     from nestopt.cli import inputs
     from nestopt.cli.compiling import announce_compilation
-    from nestopt.cli.output import definitions, print_json, quantity, stdout_to_stderr
+    from nestopt.cli.output import definitions, note, print_json, quantity, stdout_to_stderr
 
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
@@ -73,6 +74,10 @@ def bound(
     limit = inputs.parse_limit(time_limit)
     job, on = source.parts(fail)
     announce_compilation(quiet=json)
+
+    def tell(seconds: float, objective: float | None, value: float, name: str) -> None:
+        note(f"{seconds:.1f} s: {name} {quantity(source.problem, value)}")
+
     with stdout_to_stderr():
         loaded = api.instance(
             job,
@@ -84,7 +89,12 @@ def bound(
         )
         bounds = [
             row._asdict()
-            for row in api.bound(loaded, time_limit=limit, threads=inputs.thread_count(threads))
+            for row in api.bound(
+                loaded,
+                time_limit=limit,
+                threads=inputs.thread_count(threads),
+                progress=None if json else tell,
+            )
         ]
     if json:
         print_json(

@@ -243,3 +243,12 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
 
     # CPU time, since the machine may be busy with other tests
     assert min(cpu_seconds() for _ in range(5)) < 0.3
+
+
+def test_bounds_are_told_as_they_are_found(nestopt: Callable) -> None:
+    run = nestopt("bound", "--collective", "all-gather", "--topology", "mesh2d:3x3")
+    assert run.status == 0
+    told = [line for line in run.err.splitlines() if " s: " in line]
+    names = {line.split(" s: ")[1].split()[0] for line in told}
+    assert {"distance", "ingress", "egress"} <= names
+    assert all(f"\n{name} " in run.out for name in names)

@@ -18,6 +18,7 @@ from nestopt.collective.bounds.distances import distance_bound
 from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
+from nestopt.core.stop import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,8 @@ def all_bounds(
         ``note`` where something was left out.
     """
     limit = math.inf if options is None else options.time_limit
-    return _bounds(instance, BOUNDS, Budget(60.0 if math.isinf(limit) else limit, limit))
+    tell = None if options is None else options.progress
+    return _bounds(instance, BOUNDS, Budget(60.0 if math.isinf(limit) else limit, limit), tell)
 
 
 def best_bound(
@@ -114,7 +116,10 @@ def best_bound(
 
 
 def _bounds(
-    instance: CollectiveInstance, names: tuple[str, ...], budget: Budget
+    instance: CollectiveInstance,
+    names: tuple[str, ...],
+    budget: Budget,
+    tell: Callable[[float, float | None, float, str], Any] | None = None,
 ) -> list[dict[str, Any]]:
     from nestopt.collective.model.connectivity import find_separation
 
@@ -136,9 +141,17 @@ def _bounds(
         return [_trivial("nothing has to move")]
     backward = Network(reverse_instance(instance))
     rows: list[dict[str, Any]] = []
+    begin = time.perf_counter()
     for name in names:
         start = time.perf_counter()
-        row = _FINDERS[name](forward, backward, budget)
+        try:
+            row = _FINDERS[name](forward, backward, budget)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            # what was found before time was up, or before the interrupt, holds
+            noticed()
+            break
         if row is not None and 0 <= row["value"] < FAR:
             if row["kind"] == "prices":
                 row["fluid"] = exact_fluid(forward, row["prices"]) or row["fluid"]
@@ -153,6 +166,8 @@ def _bounds(
                     "space": _ONLY_MOVED if "root" in row else _ALL,
                 }
             )
+            if tell is not None:
+                tell(time.perf_counter() - begin, None, rows[-1]["value"], name)
             if row.get("exact") is False:
                 rows[-1]["note"] = "a better cut may exist: not every cut was tried"
     # of equal bounds the one that is easiest to check by hand

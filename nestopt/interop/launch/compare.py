@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.interop.launch.job import Job
-    from nestopt.interop.launch.reading import Launched
+    from nestopt.interop.launch.launched import Launched
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan

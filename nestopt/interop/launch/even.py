@@ -11,7 +11,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from nestopt.core.integers import divisors
-from nestopt.interop.launch.reading import Launched, plan_of
+from nestopt.interop.launch.launched import Launched
+from nestopt.interop.launch.reading import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

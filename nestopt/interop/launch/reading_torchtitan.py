@@ -8,7 +8,7 @@ from typing import Any
 
 from nestopt.core.errors import InputError
 from nestopt.core.registry import transformers
-from nestopt.interop.launch.reading import Launched
+from nestopt.interop.launch.launched import Launched
 
 __all__ = ["read_torchtitan"]
 

@@ -127,6 +127,9 @@ def _module(job: Job, parallel: list[str], local: int) -> str:
     body = [f"parallel.{row}" for row in parallel if not row.startswith("expert_tensor")]
     if job.tensor > 1:
         body.append(f"parallel.enable_sequence_parallel = {job.sequence_parallel}")
+    if job.pipeline > 1:
+        # its CUDA graphs have no pipeline
+        body.append("config.training.disable_cuda_graphs = True")
     text = "\n".join(body).replace("\n", "\n    ")
     return f'''"""{job.name}: {job.world} ranks."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.stop import noticed
 from nestopt.placement.dp.cases import cases_of, expanded, outlines
 from nestopt.placement.dp.solve import new_search
 from nestopt.placement.dp.tables import CLOSE
@@ -36,10 +38,18 @@ def bounds(instance: PlacementInstance, options: SolveOptions) -> list[dict[str,
 
     They hold for all plans of the instance's space in the general structure; the witness names it.
     """
-    found = [
-        relaxed_bound(instance, options),
-        compute_bound(instance.workload, instance.cluster, instance.objective),
-    ]
+    clock = Clock(options.time_limit)
+    found = []
+    for make in (
+        partial(compute_bound, instance.workload, instance.cluster, instance.objective),
+        partial(relaxed_bound, instance, options),
+    ):
+        row = make()
+        if row["value"] == -math.inf:
+            continue
+        found.append(row)
+        if options.progress is not None:
+            options.progress(clock.seconds, None, found[-1]["value"], found[-1]["name"])
     return sorted(found, key=lambda row: -row["value"])
 
 
@@ -120,7 +130,8 @@ def relaxed_bound(instance: PlacementInstance, options: SolveOptions) -> dict[st
                     least, plan = _least_of(search, root, value)
                     if plan is not None:
                         value, pipeline = least, plan
-        except SearchStopped:
+        except (SearchStopped, KeyboardInterrupt):
+            noticed()
             value, complete = min(value, floor), False
     general = replace(instance.space, structure=Structure.GENERAL)
     witness: dict[str, Any] = {
