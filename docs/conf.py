@@ -36,7 +36,7 @@ extensions = [
     "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # formulas need no network
     "sphinx_design",
 ]
 source_suffix = {".md": "myst-nb"}
@@ -48,7 +48,7 @@ html_css_files = ["nestopt.css"]
 pygments_style = "tango"
 
 nb_execution_mode = "force"
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True

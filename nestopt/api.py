@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable  # noqa: TC003 - of a dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +20,9 @@ from nestopt.core.options import SolveOptions
 from nestopt.core.registry import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from nestopt.asking import Asked
     from nestopt.core.problem import Problem
     from nestopt.core.result import Result
     from nestopt.core.stop import Watch
@@ -33,9 +36,11 @@ __all__ = [
     "Bound",
     "bound",
     "check",
+    "Prepared",
     "instance",
     "load",
     "plot",
+    "prepare",
     "register",
     "simulate",
     "solve",
@@ -149,8 +154,6 @@ def solve(
     CheckError
         If the checker refuses the result.
     """
-    from nestopt.core.choices import refuse_contradictions
-    from nestopt.core.registry import get_method
     from nestopt.core.stop import Watch
 
     asked = ask(
@@ -163,8 +166,6 @@ def solve(
         space=space,
         solving=True,
     )
-    name = asked.method or DEFAULT_METHOD[asked.problem.name]
-    refuse_contradictions(asked.problem.name, name, None, None, backend, _text(write_model))
     options = SolveOptions(
         time_limit=_positive_limit(time_limit),
         seed=seed,
@@ -177,13 +178,77 @@ def solve(
         set=asked.settings,
         progress=progress,
     )
+    ready = _prepared(asked, options)
     # the watch stays: a signal that comes while the answer is checked and written waits for that
     with Watch(options.time_limit) as watch:
-        result = _run(get_method(asked.problem.name, name), name, asked.instance, options, watch)
+        result = ready.watched(watch)
         watch.settle()
-        result.settings = _recorded(options) | result.settings
         _deliver(result, None if output is None else Path(output), check=check)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is checked and ready: what a study times.
+
+    Attributes
+    ----------
+    method : str
+    instance : Any
+    options : SolveOptions
+    """
+
+    method: str
+    instance: Any
+    options: SolveOptions
+    function: Callable[[Any, SolveOptions], Result]
+
+    def run(self) -> Result:
+        """The method's result, not yet checked (`check` does that) and not written."""
+        from nestopt.core.stop import Watch
+
+        with Watch(self.options.time_limit) as watch:
+            result = self.watched(watch)
+            watch.settle()
+        return result
+
+    def watched(self, watch: Watch) -> Result:
+        """The same inside a watch of the caller's, which ends it at its limit."""
+        result = _run(self.function, self.method, self.instance, self.options, watch)
+        result.settings = _recorded(self.options) | result.settings
+        return result
+
+
+def prepare(instance: Any, method: str, options: SolveOptions) -> Prepared:
+    """The run that `solve` would do, everything checked, not begun.
+
+    Parameters
+    ----------
+    instance : instance
+        A whole one.
+    method : str
+    options : SolveOptions
+        The settings in its ``set`` are the method's.
+
+    Raises
+    ------
+    UsageError
+        If the method or a setting is unknown, or they contradict each other.
+    """
+    from dataclasses import replace
+
+    asked = ask(instance, None, options.set, method=method, solving=True)
+    return _prepared(asked, replace(options, set=asked.settings))
+
+
+def _prepared(asked: Asked, options: SolveOptions) -> Prepared:
+    from nestopt.core.choices import refuse_contradictions
+    from nestopt.core.registry import get_method
+
+    problem = asked.problem.name
+    name = asked.method or DEFAULT_METHOD[problem]
+    refuse_contradictions(problem, name, None, None, options.backend, options.write_model)
+    return Prepared(name, asked.instance, options, get_method(problem, name))
 
 
 def _text(path: str | Path | None) -> str | None:

@@ -16,7 +16,6 @@ from figure_tools import (
     Paths,
     by_name,
     count_of,
-    geometric_mean_interval,
     percent,
     percent_axis,
     strips,
@@ -79,10 +78,10 @@ def build(paths: Paths) -> None:
             {percent(float(np.mean(errors))) if errors else "–"} %. Middle: regret of a ranking of
             the 4D decompositions by AxoNN's communication model, as published and corrected:
             iteration time, by the full model, of the first in the ranking that fits the memory,
-            over that of the best one, less 1; a point is a model on a cluster, the line the median,
-            the grey box its 95 % interval (bootstrap, percentile, 4000 resamples). Right: iteration
-            time of dp with Megatron's tensor parallelism only over that of dp with 4D
-            decompositions and overlap, less 1; {count_of(len(pairs), "pair")}. Runs without a
+            over that of the best one, less 1 (a slowdown); a point is a model on a cluster, the
+            line the median. Right: slowdown of dp with Megatron's tensor parallelism only,
+            its iteration time / that of dp with 4D decompositions - 1, overlap as in default-1;
+            {count_of(len(pairs), "pair")}. Runs without a
             solution: {unsolved}; runs of dp without a partner:
             {", ".join(alone) or "none"}. Missing: {", ".join(missing) or "nothing"}.""",
         )
@@ -171,7 +170,7 @@ def _regrets(axes: Axes, rankings: Sequence[dict[str, Any]]) -> None:
     chosen = [row for row in rankings if solved(row) and row["settings"].get("mode") != "full"]
     groups = grouped(chosen, lambda row: str(row["method"]))
     regrets = {name: [_regret(row) for row in groups[name]] for name in by_name(groups)}
-    axes.set_ylabel("regret of the ranking, %")
+    axes.set_ylabel("regret (slowdown), %")
     axes.set_xlabel("communication model")
     if regrets:
         strips(axes, regrets, color="#0072B2", width=2.0)
@@ -187,7 +186,7 @@ def _gains(axes: Axes, pairs: Sequence[Any]) -> None:
         axes.plot([0, gain], [place, place], color="#0072B2", linewidth=1)
         axes.plot([gain], [place], "o", color="#0072B2", markersize=3.2)
     axes.axvline(0, color="#000000", linewidth=0.6)
-    axes.set_xlabel("gain of dp by 4D, %")
+    axes.set_xlabel("slowdown of dp without 4D, %")
     names = [plain(f"{_job(a)[0]}, {_order(_job(a))[1]}") for a, _ in ordered]
     axes.set_yticks(range(len(names)), names, fontsize=6)
     axes.set_ylim(max(1, len(names)) - 0.4, -0.6)
@@ -207,15 +206,14 @@ def _validation_table(paths: Paths, tables: Sequence[dict[str, Any]]) -> None:
 
     paths.table(
         "predicted_against_measured",
-        ("publication", "quantity", "n", "fitted", "MAPE %", "not fitted: MAPE %", "Spearman",
-         "regret %"),
+        ("publication", "quantity", "n", "fitted", "not fitted: MAPE %", "Spearman, all n",
+         "regret, all n %"),
         [
             [
                 NAMES.get(table["table"], table["table"].replace("_", " ")),
                 table["quantity"],
                 len(table["rows"]),
                 sum(row["fitted"] for row in table["rows"]),
-                shown(table["mape"], 100),
                 shown(table["mape_of_rows_not_fitted"], 100),
                 shown(table["spearman"]),
                 shown(table["regret"], 100),
@@ -223,7 +221,8 @@ def _validation_table(paths: Paths, tables: Sequence[dict[str, Any]]) -> None:
             for table in tables
         ],
         """Predictions against published measurements. MAPE: arithmetic mean of |predicted -
-        measured| / measured. Spearman: rank correlation of FLOP/s a device. Regret: over groups of
+        measured| / measured over the rows that no calibration
+        saw. Spearman: rank correlation of FLOP/s a device. Regret: over groups of
         alternatives for one job, the largest of measured time of the predicted best / measured time
         of the best - 1.""",
         texts=2,
@@ -256,25 +255,29 @@ def _ranking_table(paths: Paths, rankings: Sequence[dict[str, Any]], pairs: Sequ
         """Rankings of the decompositions Gx x Gy x Gz x Gdata. First: the ranking's first that fits
         the memory; best: by the full model; place of best: in the ranking. Spearman: correlation
         of the ranking with the full model's iteration times over the decompositions that fit.
-        Regret: time of first / time of best - 1.""",
+        Regret: time of first / time of best - 1, a slowdown.""",
         texts=3,
     )  # fmt: skip
     gains = [float(a["objective"]) / float(b["objective"]) for a, b in pairs]
     lines = [
-        [*_job(a), f"{float(a['objective']):.4g}", f"{float(b['objective']):.4g}", f"{gain:.4f}"]
+        [
+            *_job(a),
+            f"{float(a['objective']):.4g}",
+            f"{float(b['objective']):.4g}",
+            f"{100 * (gain - 1):.2f}",
+        ]
         for (a, b), gain in sorted(zip(pairs, gains), key=lambda found: _order(_job(found[0][0])))
     ]
     note = "none"
     if gains:
-        mean = geometric_mean_interval(gains)
-        note = f"{mean.estimate:.4f} [{mean.low:.4f}, {mean.high:.4f}] (n = {len(gains)})"
+        note = f"{100 * (float(np.exp(np.mean(np.log(gains)))) - 1):.2f} % (n = {len(gains)})"
     paths.table(
         "dp_with_4d",
-        ("model", "cluster", "Megatron only, s", "4D, s", "ratio"),
+        ("model", "cluster", "Megatron only, s", "4D, s", "slowdown without 4D %"),
         lines,
         f"""Iteration time of dp's plans with Megatron's tensor parallelism only and with all tensor
-        decompositions (Gx, Gy, Gz). Geometric mean of the ratio with its 95 % BCa bootstrap
-        interval: {note}.""",
+        decompositions (Gx, Gy, Gz), and the slowdown, first / second - 1. Geometric mean of the
+        ratios, less 1: {note}. Plan space default-1, contiguous.""",
         texts=2,
     )
 

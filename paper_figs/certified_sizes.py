@@ -12,6 +12,7 @@ A size is certified if the proof took at most the limit in CPU seconds of one th
 seconds are listed too, since other work on the machine stretches them. A family ends at its first
 size that is not certified.
 
+    python paper_figs/certified_sizes.py                # both problems, hours
     python paper_figs/certified_sizes.py placement --devices 4 8 --layers 4 8 16 --limit 300
     python paper_figs/certified_sizes.py collective --families mesh2d torus2d
 """
@@ -115,9 +116,11 @@ def figures(result: Result, cpu: float, wall: float) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print the table, a row as soon as it is known."""
+    """Print a table of each problem, a row as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problem", choices=["placement", "collective"])
+    parser.add_argument(
+        "problem", nargs="?", choices=["placement", "collective", "both"], default="both"
+    )
     parser.add_argument("--methods", nargs="+", default=["cpsat", "milp"])
     parser.add_argument("--devices", nargs="+", type=int, default=[4, 8, 16])
     parser.add_argument("--layers", nargs="+", type=int, default=[4, 8, 16, 32])
@@ -126,7 +129,14 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=300.0, help="CPU seconds")
     parser.add_argument("--patience", type=float, default=2.0, help="wall-clock limit / limit")
     args = parser.parse_args()
-    cases = placement_cases if args.problem == "placement" else collective_cases
+    every = {"placement": placement_cases, "collective": collective_cases}
+    for problem, cases in every.items():
+        if args.problem in (problem, "both"):
+            show(cases, args)
+
+
+def show(cases: Callable[..., Iterator[Iterator[Case]]], args: argparse.Namespace) -> None:
+    """The table of one problem."""
     printed = False
     for method in args.methods:
         for family in cases(method, args):

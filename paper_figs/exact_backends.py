@@ -68,7 +68,8 @@ def build(paths: Paths) -> None:
             figure,
             f"""Performance profiles (Dolan and More) of the time to a proof, optimal or infeasible:
             share of all instances that a back-end proves within a factor of the fastest back-end's
-            CPU time. A run without a proof has an infinite ratio. Time limit
+            CPU time. Collectives: All-Gather, latencies 0; placement: plan space default-1.
+            A run without a proof has an infinite ratio. Time limit by the wall clock
             {", ".join(f"{limit:g} s" for limit in limits)}, threads
             {", ".join(map(str, threads))}. {"; ".join(counts)}. Missing:
             {", ".join(missing) or "nothing"}.""",
@@ -79,7 +80,7 @@ def build(paths: Paths) -> None:
 
 def _side(row: dict[str, Any]) -> str:
     """The problem, and for placement the space."""
-    space = problem_key(row)[2]
+    space = problem_key(row)[3]
     return f"{row['instance']['problem']}, {space}" if space else str(row["instance"]["problem"])
 
 
@@ -149,7 +150,8 @@ def _summary(paths: Paths, sides: list[tuple[str, Rows]]) -> None:
          "CPU time, s", "all proved at", "half proved at"),
         lines,
         f"""Proved: optimal or infeasible. Time: shifted geometric mean (shift {SHIFT:g} s), runs
-        that a limit or an error ended at the limit. Last columns: the largest size of which all,
+        that a limit ended at the CPU seconds that they had used (limits were by the wall clock).
+        Last columns: the largest size of which all,
         and at least half, of the runs ended with a proof.""",
         texts=3,
     )  # fmt: skip
@@ -176,7 +178,7 @@ def _limits(paths: Paths, sides: list[tuple[str, Rows]]) -> None:
         ("problem", "family", "size", *names),
         lines,
         """Runs that ended with a proof of all runs, by size, and the median of all runs' CPU
-        seconds, timeouts at the limit; a dash where the back-end was not run.""",
+        seconds, timeouts at what they had used; a dash where the back-end was not run.""",
         texts=3,
     )
 

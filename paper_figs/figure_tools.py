@@ -17,9 +17,11 @@ import numpy as np
 
 from nestopt.core.errors import InputError
 from nestopt.core.io import read_json, write_text
+from nestopt.study.comparison import drawn_unit
 from nestopt.study.drawing import picture_bytes, plain
 from nestopt.study.records import read_records
-from nestopt.study.statistics import Interval, bootstrap_interval
+from nestopt.study.statistics import Interval, cluster_interval
+from nestopt.study.tables import Table, latex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,44 +115,29 @@ class Paths:
     ) -> None:
         """Write a booktabs table ``NAME.tex`` and its caption.
 
+        What is wider or longer than a page goes on in ``NAME-2.tex`` and so on, its texts repeated.
+        ``NAME.float.tex`` has all parts as floats with their captions.
+
         `note` states means, denominators and counts; `listed`, what is left out one by one, goes
         into comments of the table.
         """
         self.tables.mkdir(parents=True, exist_ok=True)
-        lines = [
-            *(f"% {text}" for text in sorted(listed)),
-            "\\begin{tabular}{" + "l" * texts + "r" * (len(head) - texts) + "}",
-            "\\toprule",
-            " & ".join(latex(cell) for cell in head) + " \\\\",
-            "\\midrule",
-            *(" & ".join(latex(cell) for cell in row) + " \\\\" for row in rows),
-            "\\bottomrule",
-            "\\end{tabular}",
-        ]
-        write_text(self.tables / f"{name}.tex", "\n".join(lines) + "\n")
-        write_text(
-            self.tables / f"{name}.caption.tex",
-            latex(" ".join([*note.split(), *self.incomplete])) + "\n",
-        )
-        self.written.extend((f"tables/{name}.tex", f"tables/{name}.caption.tex"))
+        caption = " ".join([*note.split(), *self.incomplete])
+        whole = Table(name, list(head), [list(row) for row in rows], caption, texts)
+        comments = "".join(f"% {text}\n" for text in sorted(listed))
+        for number, part in enumerate(whole.parts(), 1):
+            file = f"{name}.tex" if number == 1 else f"{name}-{number}.tex"
+            write_text(self.tables / file, (comments if number == 1 else "") + part.tabular())
+            self.written.append(f"tables/{file}")
+        write_text(self.tables / f"{name}.caption.tex", latex(caption) + "\n")
+        write_text(self.tables / f"{name}.float.tex", "\n".join(whole.floats()))
+        self.written.extend((f"tables/{name}.caption.tex", f"tables/{name}.float.tex"))
 
 
 def cells_of(records: Path) -> dict[str, int]:
     """The number of cells of each study that was collected into a folder."""
     path = records / CELLS
     return read_json(path) if path.exists() else {}
-
-
-_LATEX = {
-    "\\": "\\textbackslash{}", "&": "\\&", "%": "\\%", "$": "\\$", "#": "\\#", "_": "\\_",
-    "{": "\\{", "}": "\\}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
-    "<": "\\textless{}", ">": "\\textgreater{}", "–": "--",
-}  # fmt: skip
-
-
-def latex(text: Any) -> str:
-    """Text that LaTeX prints as it is."""
-    return re.sub(r"[\\&%$#_{}~^<>–]", lambda found: _LATEX[found.group()], str(text))
 
 
 def compact(rows: Iterable[Mapping[str, Any]], path: Path, *, traces: bool = False) -> None:
@@ -171,7 +158,25 @@ def parameter(row: Mapping[str, Any], *names: str) -> Any:
 def uneven(row: Mapping[str, Any]) -> str:
     """How uneven the network is: the recipes of its record, or ``none``."""
     parts = [str(parameter(row, name)) for name in ("heterogeneity", "degraded")]
-    return " + ".join(part for part in parts if part not in ("None", "none")) or "none"
+    return " + ".join(in_words(part) for part in parts if part not in ("None", "none")) or "none"
+
+
+def in_words(recipe: str) -> str:
+    """A recipe of the generator as a reader of a figure needs it; others with blanks for marks."""
+    kind, _, rest = recipe.partition(":")
+    values = rest.split(",")
+    if kind == "log-uniform" and len(values) == 2:
+        return f"links {values[0]} to {values[1]} times, log-uniform"
+    if kind == "choice":
+        return f"links {', '.join(values[:-1])} or {values[-1]} times"
+    if kind == "uplink" and len(values) == 2:
+        return f"uplinks {values[0]} to {values[1]} times"
+    if kind == "mix":
+        return f"{' and '.join(value.upper() for value in values)} mixed"
+    if kind in ("degraded-links", "degraded-devices", "degraded") and len(values) == 2:
+        unit = {"degraded-links": "link", "degraded-devices": "device"}.get(kind, "part")
+        return f"{count_of(int(values[0]), unit)} at {values[1]}"
+    return f"{kind.replace('-', ' ')} {', '.join(values)}".strip()
 
 
 def failures(row: Mapping[str, Any]) -> str:
@@ -186,8 +191,16 @@ def failures(row: Mapping[str, Any]) -> str:
         text = parameter(row, name)
         if text not in (None, "none"):
             days = parameter(row, "days") if name == "fail_rates" else None
-            parts.append(f"{text}, {days:g} days" if days else f"group {text}")
+            parts.append(f"{text}, {days:g} days" if days else _group(str(text)))
     return " + ".join(parts) or "none"
+
+
+def _group(text: str) -> str:
+    """``level0,1`` as ``1 node``: a whole group of that level failed."""
+    level, _, many = text.partition(",")
+    if not many.isdigit():
+        return f"group {text}"
+    return count_of(int(many), "node" if level in ("level0", "node") else f"group of {level}")
 
 
 def by_name(values: Iterable[str]) -> list[str]:
@@ -205,27 +218,21 @@ def in_order(values: Iterable[str]) -> list[str]:
     return sorted(set(values), key=key)
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """Median with its 95 % percentile bootstrap interval."""
-    return bootstrap_interval(
-        values,
-        lambda x: np.median(x, axis=-1),
-        np.random.default_rng(SEED),
-        method="percentile",
-    )
+def mean_by_unit(values: Sequence[float], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Arithmetic mean in per cent with its 95 % interval, ``1.05 [0.91, 1.20]``.
+
+    The interval is of a bootstrap that draws whole workloads or networks
+    (`nestopt.study.comparison.drawn_unit`), percentile, 4000 resamples; with fewer than five of
+    them there is none.
+    """
+    units = [drawn_unit(row) for row in rows]
+    found = cluster_interval(values, units, np.random.default_rng(SEED))
+    return percent(float(np.mean(values))) if found is None else between(found, percent)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Arithmetic mean with its 95 % BCa bootstrap interval."""
-    return bootstrap_interval(values, lambda x: x.mean(axis=-1), np.random.default_rng(SEED))
-
-
-def geometric_mean_interval(values: Sequence[float]) -> Interval:
-    """Geometric mean with its 95 % BCa bootstrap interval."""
-    found = mean_interval([float(v) for v in np.log(values)])
-    return Interval(
-        float(np.exp(found.estimate)), float(np.exp(found.low)), float(np.exp(found.high))
-    )
+def slowdown(gap: float) -> float:
+    """objective / best - 1 of a gap (objective - best) / objective."""
+    return gap / (1 - gap) if gap < 1 else float("inf")
 
 
 def percent(value: float, digits: int = 3) -> str:
@@ -250,11 +257,12 @@ def strips(
     color: str,
     width: float,
 ) -> None:
-    """All values of each group beside each other; bar: median, box: its 95 % interval.
+    """All values of each group beside each other; the bar is their median.
 
-    Above stands how many there are, and how many above 1e-4 (per cent). `width` is that of the
-    axes in inches, by which the groups' names are broken into lines. Values are spread sideways in
-    the order of their size, so that the picture is repeatable.
+    No interval is drawn: cells of a designed grid are no sample. Above stands how many there are,
+    and how many above 1e-4 (per cent). `width` is that of the axes in inches, by which the groups'
+    names are broken into lines. Values are spread sideways in the order of their size, so that the
+    picture is repeatable.
     """
     for place, values in enumerate(groups.values()):
         array = np.sort(np.asarray(values, dtype=np.float64))
@@ -264,12 +272,8 @@ def strips(
                 place + spread, array, linestyle="none", marker="o", markersize=2.4, color=color,
                 alpha=0.45, markeredgewidth=0, zorder=2,
             )  # fmt: skip
-            middle = median_interval([float(v) for v in array])
-            axes.fill_between(
-                [place - 0.36, place + 0.36], middle.low, middle.high, color="#000000", alpha=0.18,
-                linewidth=0, zorder=3,
-            )  # fmt: skip
-            axes.hlines(middle.estimate, place - 0.36, place + 0.36, color="#000000", zorder=4)
+            middle = float(np.median(array))
+            axes.hlines(middle, place - 0.36, place + 0.36, color="#000000", zorder=4)
         axes.annotate(
             f"n = {len(values)}\n{sum(v > 1e-4 for v in values)} > 0", (place, 1.0),
             xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6,

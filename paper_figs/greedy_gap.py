@@ -1,7 +1,8 @@
 """Figure: how far greedy schedules are from the proved optimum, over failures and uneven links.
 
 Gap to optimum, (objective - optimum) / objective, on the instances whose optimum some method
-proved. The others are counted, and their gap to the best bound stands in the table.
+proved. The others are counted, and their gap to the best bound stands in the table. Instances that
+are one network under other names (`classes.py`) count once.
 
     python paper_figs/greedy_gap.py
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from classes import read_classes
 from figure_tools import (
     NoRecordsError,
     Paths,
@@ -19,10 +21,11 @@ from figure_tools import (
     count_of,
     failures,
     in_order,
-    mean_interval,
+    mean_by_unit,
     parameter,
     percent,
     percent_axis,
+    slowdown,
     strips,
     uneven,
 )
@@ -37,11 +40,13 @@ from nestopt.study.comparison import (
     solved,
 )
 from nestopt.study.drawing import PAGE, style
+from nestopt.study.statistics import wilson_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 STUDY = "greedy-gap"
+WHERE = """Latencies are 0, one chunk an NPU (All-to-All: a pair), 4 to 9 NPUs."""
 EXACT = ("milp", "cpsat")
 SHOWN = "greedy"
 Rows = list[dict[str, Any]]
@@ -61,9 +66,27 @@ KINDS: tuple[tuple[str, Callable[[dict[str, Any]], str], Callable[[Any], list[st
 )
 
 
+def distinct(rows: Rows, same: Mapping[str, str]) -> Rows:
+    """The rows without those of instances that equal another one under other names.
+
+    Parameters
+    ----------
+    rows : list of dict
+    same : mapping
+        For each instance the first that equals it, by name; one that is not in it stands for
+        itself.
+    """
+    return [
+        row
+        for row in rows
+        if same.get(row["instance"]["name"], "") in ("", row["instance"]["name"])
+    ]
+
+
 def build(paths: Paths) -> None:
     """Draw the figure and write its table."""
-    rows = paths.read(STUDY)
+    every = paths.read(STUDY)
+    rows = distinct(every, read_classes(paths.records))
     known, bounds = optima(rows), best_bounds(rows)
     fast = [row for row in rows if row["solver"] not in EXACT]
     greedy = [row for row in fast if row["method"] == SHOWN]
@@ -85,15 +108,18 @@ def build(paths: Paths) -> None:
         panels[0].set_ylabel("gap to optimum, %")
         percent_axis(panels[0], [100 * gap for gap in _gaps(certain, known)], 0.1)
         unsolved = sum(not solved(row) for row in greedy)
-        every = {problem_key(row) for row in rows}
+        counted = {problem_key(row) for row in rows}
+        copies = len({problem_key(row) for row in every}) - len(counted)
         paths.figure(
             "greedy_gap",
             figure,
             f"""Gap of {SHOWN} to the proved optimum, (objective - optimum) / objective, on the
-            {len(known)} of {count_of(len(every), "instance")} whose optimum some method proved.
-            Every point is a run, the line the median, the grey box its 95 % interval (bootstrap,
-            percentile, 4000 resamples). Above: n, and how many have a gap above 1e-6. Linear up to
-            0.1 %, logarithmic above. Not drawn: {count_of(len(greedy) - len(certain), "run")} on
+            {len(known)} of {count_of(len(counted), "instance")} whose optimum some method proved;
+            {count_of(copies, "renamed copy" if copies == 1 else "renamed copie")} under other
+            names left out.
+            {WHERE} Every point is a run, the line the median. Above: n, and how many
+            have a gap above 1e-6. Linear up to 0.1 %, logarithmic above. Not drawn:
+            {count_of(len(greedy) - len(certain), "run")} on
             instances without a proved optimum; {count_of(unsolved, "run")} without a solution.""",
         )
     lines = []
@@ -106,12 +132,15 @@ def build(paths: Paths) -> None:
         lines.append([method, "all", "", *_line(runs, known, bounds)])
     paths.table(
         "greedy_gap",
-        ("method", "by", "value", "runs", "no solution", "n", "optimal %", "mean % [95 %]",
-         "median %", "max %", "open", "open: median %", "open: max %"),
+        ("method", "by", "value", "runs", "no solution", "n", "optimal % [95 %]",
+         "gap: mean % [95 %]", "gap: median %", "gap: max %", "slowdown: max %",
+         "open", "open: median %", "open: max %"),
         lines,
         """Gap to optimum, (objective - optimum) / objective, over the n runs with a solution on
-        instances whose optimum some method proved. Optimal: share of these with a gap of at most
-        1e-6. Mean: arithmetic, with a BCa bootstrap interval. Open: solved runs on instances
+        distinct instances whose optimum some method proved. Optimal: share of these with a gap of
+        at most 1e-6, with Wilson's interval. Mean: arithmetic, with the interval of a bootstrap
+        that draws whole networks (percentile, 4000 resamples). Slowdown: objective / optimum - 1.
+        Latencies are 0. Open: solved runs on instances
         without a proved optimum, and their gap to the best bound of any method, (objective -
         bound) / objective.""",
         texts=3,
@@ -124,14 +153,19 @@ def _gaps(rows: Sequence[dict[str, Any]], known: Any) -> list[float]:
 
 
 def _line(rows: Rows, known: Any, bounds: Any) -> list[Any]:
-    gaps = sorted(_gaps([row for row in rows if problem_key(row) in known], known))
-    cells = ["–"] * 4
+    found = [(gap_to_optimum(row, known), row) for row in rows if problem_key(row) in known]
+    found = [(gap, row) for gap, row in found if gap is not None]
+    found.sort(key=lambda pair: (pair[0], pair[1]["cell"]))
+    gaps = [gap for gap, _ in found]
+    cells = ["–"] * 5
     if gaps:
+        best = sum(gap <= 1e-6 for gap in gaps)
         cells = [
-            percent(sum(gap <= 1e-6 for gap in gaps) / len(gaps)),
-            between(mean_interval(gaps), percent),
+            between(wilson_interval(best, len(gaps)), percent),
+            mean_by_unit(gaps, [row for _, row in found]),
             percent(float(np.median(gaps))),
             percent(gaps[-1]),
+            percent(slowdown(gaps[-1])),
         ]
     others = [
         gap_between(float(row["objective"]), bounds[problem_key(row)], label(row))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from figure_tools import Paths, percent
 
-from nestopt.study.comparison import seconds_counted, timed_out
+from nestopt.study.comparison import TICK, seconds_counted, timed_out
 from nestopt.study.drawing import log_scale, plain
 from nestopt.study.statistics import fit_power_law
 
@@ -34,12 +34,19 @@ def size_of(row: Row, parameter: str = "size") -> int:
 
 
 def exponent(rows: Sequence[Row], parameter: str = "size") -> PowerLaw | None:
-    """Growth of the time of runs that were not cut; None with fewer than three sizes."""
-    through = [row for row in rows if not cut(row)]
+    """Growth of the time of runs that were not cut; None where the points do not allow it.
+
+    They do with four sizes or more, the largest eight times the smallest, and an exponent known to
+    half a unit either way at 95 %. Times that are at a tick of the clock say nothing and are left
+    out.
+    """
+    through = [row for row in rows if not cut(row) and seconds_counted(row) > TICK]
     sizes = [size_of(row, parameter) for row in through]
-    if len(set(sizes)) < 3:
+    if len(set(sizes)) < 4 or max(sizes) < 8 * min(sizes):
         return None
-    return fit_power_law(sizes, [seconds_counted(row) for row in through])
+    found = fit_power_law(sizes, [seconds_counted(row) for row in through])
+    ends = found.exponent
+    return found if ends.high - ends.low <= 1 else None
 
 
 def written(found: PowerLaw | None) -> str:
@@ -117,7 +124,9 @@ def line(
 
 
 NOTE = """Exponent: of the method's CPU time over size, least squares of logarithms over the runs
-    that neither a limit nor an error cut. Longest: CPU seconds of the longest among these."""
+    that neither a limit nor an error cut; a dash where the points do not allow one (fewer than four
+    sizes, less than a factor of eight, or an interval of more than one unit). Longest: CPU seconds
+    of the longest among these."""
 
 
 def table(paths: Paths, name: str, head: tuple[str, ...], rows: list[Any], gap: str) -> None:

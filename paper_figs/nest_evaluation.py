@@ -11,10 +11,8 @@ import numpy as np
 from figure_tools import (
     NoRecordsError,
     Paths,
-    between,
     by_name,
     count_of,
-    geometric_mean_interval,
     tally,
 )
 
@@ -86,7 +84,7 @@ def _draw(
             group = [cell for cell in cells if _order(cell)[0] == head]
             _dots(axes, group, methods, ratios, looks)
             axes.set_title(plain(head), loc="left")
-            axes.set_xlabel(f"iteration time / {REFERENCE}'s")
+            axes.set_xlabel(f"iteration time / {REFERENCE}'s (slowdown + 1)")
             log_scale(axes, "x")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=len(methods))
@@ -95,7 +93,8 @@ def _draw(
             "nest_evaluation",
             figure,
             f"""Iteration time of each baseline over that of {REFERENCE} (the optimum of the
-            structured space in all cells but {unproved}); {count_of(len(cells), "cell")} of model,
+            plan space default-1, contiguous, in all cells but {unproved});
+            {count_of(len(cells), "cell")} of model,
             cluster and size. Mark: the run, or the median over seeds
             ({", ".join(seeds)}), with a line from the least to the greatest. Cells without a plan
             of {REFERENCE}: {len(without)}; {count_of(unsolved, "run")} of baselines
@@ -131,6 +130,11 @@ def _dots(axes: Axes, cells: list[Any], methods: list[str], ratios: Any, looks: 
     axes.set_ylim(len(cells) - 0.4, -0.6)
 
 
+def _slower(ratio: float) -> str:
+    """A ratio as a slowdown in per cent."""
+    return f"{100 * (ratio - 1):.1f}"
+
+
 def _table(
     paths: Paths, known: Any, methods: list[str], ratios: Any, unsolved: list[Any],
     without: list[str],
@@ -138,7 +142,7 @@ def _table(
     lines = []
     for cell in sorted(known, key=_order):
         shown = [
-            f"{np.median(ratios[cell, method]):.3f}" if ratios[cell, method] else "–"
+            _slower(float(np.median(ratios[cell, method]))) if ratios[cell, method] else "–"
             for method in methods
         ]
         lines.append([*cell, f"{float(known[cell]['objective']):.4g}", *shown])
@@ -151,17 +155,17 @@ def _table(
                 for cell in sorted(known)
                 if ratios[cell, method] and head in (None, _order(cell)[0])
             ]
-            mean = geometric_mean_interval(values) if values else None
-            means.append(
-                "–" if mean is None else f"{between(mean, '{:.3f}'.format)} (n = {len(values)})"
-            )
+            mean = float(np.exp(np.mean(np.log(values)))) if values else None
+            means.append("–" if mean is None else f"{_slower(mean)} (n = {len(values)})")
         lines.append(["geometric mean", head or "all clusters", "", *means])
     paths.table(
         "nest_evaluation",
-        ("model", "cluster", f"{REFERENCE}, s", *methods),
+        ("model", "cluster", f"{REFERENCE}, s", *(f"{method}: slowdown %" for method in methods)),
         lines,
-        f"""Iteration time over that of {REFERENCE}, of several seeds the median. Geometric means
-        over the n cells in which the baseline found a plan, with 95 % BCa bootstrap intervals.
+        f"""Slowdown in per cent, iteration time / that of {REFERENCE} - 1, of several seeds the
+        median. Last lines: geometric means of the ratios over the n cells in which the baseline
+        found a plan, less 1; the cells are a designed grid, so that no interval is given. Plan
+        space default-1, contiguous.
         {count_of(len(without), "cell")} without a plan of {REFERENCE}; runs of baselines without a
         plan: {tally(row["solver"] for row in unsolved)}.""",
         texts=2,

@@ -69,10 +69,15 @@ def build(paths: Paths) -> None:
             figure,
             f"""Above: gap to bound, (objective - bound) / objective; for placement the bound holds
             for the general space. Linear up to 0.1 %, logarithmic above. Below: CPU time of the
-            method (of the whole process where a limit ended it); open marks stand at the limit.
-            Every mark is a run, lines join medians. Legend: runs with a gap; exponent of time over
-            size, least squares of logarithms over the runs that neither a limit nor an error cut,
-            with its 95 % interval. {counts}. Missing: {", ".join(missing) or "nothing"}.""",
+            method (of the whole process where a limit ended it); open marks: a limit by the wall
+            clock
+            ended the run, they stand at the CPU seconds used. All-Gather, latencies 0; placement:
+            plan space default-1, contiguous. Below the line of 0 every series has a lane of its
+            own, so that none hides another. Every mark is a run, lines join medians. Legend: runs
+            with a gap; exponent of time over
+            size where the points allow one, least squares of logarithms over the runs that neither
+            a limit nor an error cut, with its 95 % interval. {counts}. Missing:
+            {", ".join(missing) or "nothing"}.""",
         )
     lines = [
         [problem, family, *growth.line(runs, _gap)]
@@ -113,7 +118,8 @@ def _gap(row: dict[str, Any]) -> float | None:
 
 def _gaps(axes: Axes, families: Mapping[str, Sequence[dict[str, Any]]], looks: Any) -> None:
     every = []
-    for name, rows in families.items():
+    lanes = 0.035
+    for lane, (name, rows) in enumerate(families.items(), 1):
         gaps: dict[int, list[float]] = {}
         for row in rows:
             gap = _gap(row)
@@ -124,15 +130,20 @@ def _gaps(axes: Axes, families: Mapping[str, Sequence[dict[str, Any]]], looks: A
             continue
         every += [gap for _, gap in points]
         look = looks[name]
+
+        def place(gap: float, below: float = -lanes * lane) -> float:
+            return gap if gap > 0 else below
+
         axes.plot(
-            *zip(*points), linestyle="none", marker=look["marker"], markersize=3, alpha=0.5,
-            color=look["color"], markeredgewidth=0,
+            [size for size, _ in points], [place(gap) for _, gap in points], linestyle="none",
+            marker=look["marker"], markersize=3, alpha=0.5, color=look["color"], markeredgewidth=0,
         )  # fmt: skip
-        middle = [float(np.median(gaps[size])) for size in sorted(gaps)]
+        middle = [place(float(np.median(gaps[size]))) for size in sorted(gaps)]
         axes.plot(sorted(gaps), middle, color=look["color"], linestyle=look["linestyle"])
         axes.plot([], [], label=plain(f"{name} ({len(points)} of {len(rows)})"), **look)
     percent_axis(axes, every, 0.1)
-    axes.set_ylim(top=axes.get_ylim()[1] * 4)
+    axes.axhline(0, color="#000000", linewidth=0.4)
+    axes.set_ylim(-lanes * (len(families) + 0.7), axes.get_ylim()[1] * 4)
     axes.legend(loc="upper left", fontsize=5.5, ncols=2)
 
 

@@ -42,8 +42,11 @@ def build(paths: Paths) -> None:
             figure,
             f"""CPU time of {count_of(len(rows), "run")} of every method against size, threads
             {threads}, time limit {limits}. Open marks: the {late} runs that the time limit ended
-            and the {errors - late} that ran out of memory or ended in an error; they stand at the
-            limit. Times below a tick of the clock, 0.01 s, stand there. Lines join medians; the
+            and the {errors - late} that ran out of memory or ended in an error; they stand at
+            the CPU seconds that they had used: their limit was by the wall clock. Latencies of
+            networks
+            are 0; plan space default-1. Times below a tick of the clock, 0.01 s, stand there.
+            Lines join medians; the
             table has the exponents. Missing:
             {", ".join(missing) or "nothing"}.""",
         )

@@ -11,6 +11,8 @@ from nestopt.cli.parameters import JsonOption
 from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nestopt.study.cells import Plan
 
 __all__ = ["study"]
@@ -44,6 +46,14 @@ SchedulerOption = Annotated[
         "tcp://host:8786 (needs nestopt[cluster]).",
     ),
 ]
+MixedOption = Annotated[
+    bool,
+    typer.Option(
+        "--mixed",
+        help="Go on although DIR has records of another code, specification or build of an "
+        "instance; the report says so.",
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
@@ -71,6 +81,7 @@ def run(
         bool,
         typer.Option("--dry-run", help="Check SPEC and count its cells; run and write nothing."),
     ] = False,
+    mixed: MixedOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run a study: every method on every instance, each cell in its own process.
@@ -79,7 +90,8 @@ def run(
     DIR/records.jsonl, on the disk at once, its result passed by the independent checker.
     Whatever ends the run, Ctrl-C or a crash, loses at most the cells in flight;
     `nestopt study resume` goes on from there. Cells that have a record are not run
-    again, so a study whose SPEC has grown may be run into the same DIR.
+    again, so a study whose SPEC has grown may be run into the same DIR with --mixed.
+    Time limits are CPU seconds of a cell's process.
 
     \b
     Examples:
@@ -94,14 +106,20 @@ def run(
       2  wrong command line
     """
     from nestopt.study.cells import plan_study
-    from nestopt.study.directory import create, default_directory
+    from nestopt.study.directory import default_directory, install, make_directory
 
     _refuse(jobs, scheduler)
+    plan = plan_study(spec)
     if dry_run:
-        _print_plan(plan_study(spec))
+        _print_plan(plan)
         return
     directory = output or default_directory(spec)
-    _execute(create(spec, directory), directory, jobs, scheduler, quiet=quiet)
+    make_directory(directory)
+
+    def prepare() -> None:
+        install(plan, spec, directory, mixed=mixed)
+
+    _execute(plan, directory, jobs, scheduler, prepare=prepare, quiet=quiet)
 
 
 @study.command("resume", short_help="Go on with an interrupted study.")
@@ -109,6 +127,7 @@ def resume(
     directory: DirectoryArgument,
     jobs: JobsOption = None,
     scheduler: SchedulerOption = None,
+    mixed: MixedOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run the cells of a study that have no record yet.
@@ -126,10 +145,15 @@ def resume(
       1  DIR holds no study, another process runs it, or interrupted
       2  wrong command line
     """
-    from nestopt.study.directory import open_study
+    from nestopt.study.directory import check_records, open_study
 
     _refuse(jobs, scheduler)
-    _execute(open_study(directory), directory, jobs, scheduler, quiet=quiet)
+    plan = open_study(directory)
+
+    def prepare() -> None:
+        check_records(plan, directory, mixed=mixed)
+
+    _execute(plan, directory, jobs, scheduler, prepare=prepare, quiet=quiet)
 
 
 @study.command("status", short_help="How far a study is.")
@@ -156,6 +180,8 @@ def show_status(directory: DirectoryArgument, json: JsonOption = False) -> None:
         if found.missing[name]:
             parts.append(f"{found.missing[name]} missing")
         print(f"  {name:<{width}}  {', '.join(parts) or 'no cells'}")
+    if found.strange:
+        print(f"{found.strange} records are of cells that the specification does not have")
     if found.torn:
         print("the last line is torn; its cell will be run again")
     if found.done == found.cells:
@@ -173,22 +199,54 @@ def show_status(directory: DirectoryArgument, json: JsonOption = False) -> None:
 def report(
     directory: DirectoryArgument,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where the page goes.")
-    ],
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.html", help="One page with everything."),
+    ] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option("--latex", metavar="DIR", help="Tables, no wider than a page, and captions."),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE.csv", help="Summaries by group and method."),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Each picture as PDF and PNG."),
+    ] = None,
 ) -> None:
-    """Write one self-contained HTML page with a study's tables and pictures.
+    """Write a study's tables and pictures, grouped as its table [report] says.
+
+    At least one of the options is needed. LaTeX tables need the package booktabs; each
+    file is a whole float with its caption, and what is too wide or long is split.
 
     \b
     Examples:
       nestopt study report records/my-study -o report.html
+      nestopt study report records/my-study --latex tables --csv summary.csv
+      nestopt study report records/my-study --figures figures
     """
     from nestopt.cli.inputs import writable
     from nestopt.cli.output import note
+    from nestopt.study.export import write_csv, write_figures, write_latex
     from nestopt.study.report import write_report
 
-    target = writable("--output", str(output), (".html", ".htm"))
-    write_report(directory, target)
-    note(f"wrote {target}")
+    if output is None and latex is None and csv is None and figures is None:
+        raise UsageError("nothing to write; expected --output, --latex, --csv or --figures")
+    page = None if output is None else writable("--output", str(output), (".html", ".htm"))
+    table = None if csv is None else writable("--csv", str(csv), (".csv",))
+    written: list[Path] = []
+    if page is not None:
+        write_report(directory, page)
+        written.append(Path(page))
+    if latex is not None:
+        written += write_latex(directory, latex)
+    if table is not None:
+        written += write_csv(directory, table)
+    if figures is not None:
+        written += write_figures(directory, figures)
+    for path in written:
+        note(f"wrote {path}")
 
 
 def _refuse(jobs: int | None, scheduler: str | None) -> None:
@@ -207,18 +265,24 @@ def _print_plan(plan: Plan) -> None:
     print(f"{plan.spec.name}: {len(plan.cells)} cells on {len(instances)} instances")
     width = max(len(label) for label in counts)
     for label, count in counts.items():
-        limit = "no time limit" if limits[label] is None else f"at most {limits[label]:g} s each"
+        limit = "no time limit" if limits[label] is None else f"{limits[label]:g} CPU s each"
         print(f"  {label:<{width}}  {count:>6}  {limit}")
 
 
 def _execute(
-    plan: Plan, directory: Path, jobs: int | None, scheduler: str | None, *, quiet: bool
+    plan: Plan,
+    directory: Path,
+    jobs: int | None,
+    scheduler: str | None,
+    *,
+    prepare: Callable[[], None],
+    quiet: bool,
 ) -> None:
     from nestopt.cli.output import note
     from nestopt.study.runner import run_study
 
     with _Progress(quiet=quiet) as progress:
-        run_study(plan, directory, jobs=jobs, scheduler=scheduler, tell=progress)
+        run_study(plan, directory, jobs=jobs, scheduler=scheduler, prepare=prepare, tell=progress)
     if progress.failed:
         note(f"{progress.failed} cells ended in an error (field error of their records)")
     note(f"{len(plan.cells)} cells in {directory / 'records.jsonl'}")

@@ -21,6 +21,7 @@ __all__ = [
     "best_bounds",
     "best_known",
     "general_bound",
+    "drawn_unit",
     "gap_between",
     "gap_to_best_known",
     "gap_to_bound",
@@ -85,8 +86,16 @@ def problem_key(record: Record) -> ProblemKey:
     objective = str(settings.get("objective") or "iteration-time")
     if problem == "ranking":
         return identity, objective, "ranking", "ranking"
-    plans = settings.get("plans") or ""
+    plans = settings.get("plans") or _plans_before_spaces(settings)
     return identity, objective, str(plans), str(settings.get("space") or "structured")
+
+
+def _plans_before_spaces(settings: Mapping[str, Any]) -> str:
+    """The plan space of a record that states none: the first one, as its settings changed it."""
+    keys = ("tensor", "expert", "context", "recompute", "zero", "schedule", "chunks", "replicas",
+            "overlap", "decomposition", "batch", "layout")  # fmt: skip
+    changed = [f"{key}={settings[key]}" for key in keys if settings.get(key) is not None]
+    return " ".join(["default-1", *changed])
 
 
 def objective_key(record: Record) -> ObjectiveKey:
@@ -100,6 +109,18 @@ def objective_key(record: Record) -> ObjectiveKey:
 def instance_key(record: Record) -> str:
     """The instance's parameters as text: the same for all runs on it, also for one that failed."""
     return canonical_json(record.get("parameters") or {})
+
+
+def drawn_unit(record: Record) -> str:
+    """What was drawn to make the instance: its workload, or its network, with the seed.
+
+    Runs that share it (other failures, another cluster, another pattern) are no independent
+    observations; intervals resample these units.
+    """
+    found = record.get("parameters") or {}
+    seed = found.get("instance_seed", 0)
+    name = str(found.get("workload") or found.get("topology") or instance_key(record))
+    return f"{name.replace('{seed}', str(seed))}, seed {seed}"
 
 
 def solved(record: Record) -> bool:
@@ -120,8 +141,9 @@ def timed_out(record: Record) -> bool:
 def seconds_counted(record: Record) -> float:
     """CPU seconds of the method; a run that a limit or an error ended counts at the time limit.
 
-    Where a record has not the method's CPU time it is that of the whole process; less than `TICK`
-    cannot be measured and counts as that.
+    A record whose limit was of the wall clock (without ``limit_clock``) counts at the CPU seconds
+    that it had used when time was up: less than it needs. Where a record has not the method's CPU
+    time it is that of the whole process; less than `TICK` cannot be measured and counts as that.
 
     Raises
     ------
@@ -130,7 +152,8 @@ def seconds_counted(record: Record) -> float:
     """
     limit = number(record.get("time_limit"))
     reason = record["termination"]["reason"]
-    cut = record["termination"].get("limit") in ("time", "memory") or reason == "error"
+    cut = record["termination"].get("limit") == "memory" or reason == "error"
+    cut = cut or (timed_out(record) and record.get("limit_clock") == "cpu")
     if cut and limit is not None and math.isfinite(limit):
         return limit
     for clock in ("method_cpu", "cpu"):

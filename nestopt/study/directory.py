@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.io import write_text
 from nestopt.study.cells import Plan, plan_study
-from nestopt.study.records import read_records
+from nestopt.study.provenance import refuse_mixed
+from nestopt.study.records import Lock, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +23,11 @@ __all__ = [
     "RECORDS",
     "SPEC",
     "Status",
+    "check_records",
     "create",
     "default_directory",
+    "install",
+    "make_directory",
     "open_study",
     "status",
 ]
@@ -31,6 +35,7 @@ __all__ = [
 SPEC = "study.toml"
 RECORDS = "records.jsonl"
 LOCK = "lock"
+MORE = "say --mixed: the report then names what was mixed"
 
 
 def default_directory(spec: Path) -> Path:
@@ -38,18 +43,54 @@ def default_directory(spec: Path) -> Path:
     return spec.with_suffix("") if spec.suffix else spec.with_name(f"{spec.name}-records")
 
 
-def create(spec: Path, directory: Path) -> Plan:
+def create(spec: Path, directory: Path, *, mixed: bool = False) -> Plan:
     """Check a specification and make its directory; nothing is written if it is wrong.
 
-    A directory that has records already is taken if the specification still has all their cells:
-    a study may grow.
+    Nothing is written either while another runner has the directory's lock. `run_study` does the
+    same under the lock of its run.
 
     Raises
     ------
     InputError
-        If the specification is wrong or the directory holds records of other cells.
+        If the specification is wrong or the directory holds records of other cells, and, unless
+        `mixed`, of another code, specification or build of an instance.
+    NestoptError
+        If another process runs the study in the directory.
     """
     plan = plan_study(spec)
+    make_directory(directory)
+    with Lock(directory / LOCK, None):
+        install(plan, spec, directory, mixed=mixed)
+    return plan
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory with its parents.
+
+    Raises
+    ------
+    InputError
+        If that is not possible.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(directory)) from error
+
+
+def install(plan: Plan, spec: Path, directory: Path, *, mixed: bool = False) -> None:
+    """Put the specification and its instance files into a directory whose lock is held.
+
+    A directory that has records already is taken if the specification still has all their cells
+    and they are of the same code and specification. If it has grown, `mixed` says that this is
+    meant.
+
+    Raises
+    ------
+    InputError
+        If the directory holds records of other cells or, unless `mixed`, of another code,
+        specification or build of an instance; nothing is written then.
+    """
     known = {cell.id for cell in plan.cells}
     rows = read_records(directory / RECORDS).rows
     strange = [row["cell"] for row in rows if row["cell"] not in known]
@@ -59,8 +100,9 @@ def create(spec: Path, directory: Path) -> Plan:
             "choose another --output",
             file=str(directory / RECORDS),
         )
+    if not mixed:
+        refuse_mixed(rows, plan.spec, directory / RECORDS, MORE)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         for name in plan.files:
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +111,29 @@ def create(spec: Path, directory: Path) -> Plan:
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(directory)) from error
     write_text(directory / SPEC, spec.read_text(encoding="utf-8"))
-    return plan
+
+
+def check_records(plan: Plan, directory: Path, *, mixed: bool = False) -> None:
+    """Refuse to go on with a directory whose records the specification does not account for.
+
+    Raises
+    ------
+    InputError
+        Unless `mixed`, if records are of other cells (the specification was edited), of another
+        code or specification, or of two builds of one instance.
+    """
+    if mixed:
+        return
+    rows = read_records(directory / RECORDS).rows
+    known = {cell.id for cell in plan.cells}
+    strange = sum(row["cell"] not in known for row in rows)
+    if strange:
+        raise InputError(
+            f"{strange} of its {len(rows)} records are of cells that {SPEC} does not have: it was "
+            f"edited. Put it back, choose another directory, or {MORE}",
+            file=str(directory / RECORDS),
+        )
+    refuse_mixed(rows, plan.spec, directory / RECORDS, MORE)
 
 
 def open_study(directory: Path) -> Plan:
@@ -96,6 +160,8 @@ class Status:
     ----------
     name : str
     cells, done : int
+    strange : int
+        Records of cells that the specification does not have; nothing counts them.
     torn : bool
         Whether a line of the records was not written to its end.
     ended : dict
@@ -112,6 +178,7 @@ class Status:
     name: str
     cells: int
     done: int
+    strange: int
     torn: bool
     ended: dict[str, dict[str, int]]
     missing: dict[str, int]
@@ -125,6 +192,7 @@ class Status:
             "study": self.name,
             "cells": self.cells,
             "done": self.done,
+            "strange": self.strange,
             "torn": self.torn,
             "ended": self.ended,
             "missing": self.missing,
@@ -158,6 +226,7 @@ def status(directory: Path) -> Status:
         plan.spec.name,
         len(plan.cells),
         len(rows),
+        len(found.rows) - len(rows),
         found.torn,
         {name: dict(counts) for name, counts in ended.items()},
         {name: missing[name] for name in methods},
@@ -179,8 +248,6 @@ def _remaining(rows: list[dict[str, Any]], left: list[Cell]) -> float | None:
 
 def running_jobs(lock: Path) -> int | None:
     """Cells at once of the runner that holds the lock, or None if none does."""
-    from nestopt.study.records import Lock
-
     if not lock.exists():
         return None
     try:

@@ -1,8 +1,9 @@
 """Run one cell in a process of its own, under its limits, and return its record.
 
-The time limit is the method's: it is told it, and has a grace period to end by itself, after which
-the process is killed. Building the instance and checking the result do not count, but may not take
-for ever. The memory limit holds for the process with its children at any time.
+The time limit is the method's, in CPU seconds of its process and children: it is told it, and has a
+grace period to end by itself, after which the process is killed. A process that sleeps is killed
+after ten times the limit by the clock. Building the instance and checking the result do not count,
+but may not take for ever. The memory limit holds for the process with its children at any time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["grace", "run_cell"]
 
 POLL = 0.05
+SLOWEST = 10.0
+"""By the clock a method may take this many times its limit in CPU seconds."""
 LONGEST_AROUND = 3600.0
 """Seconds for building the instance, and again for checking the result."""
 _SHOWN = 2000
@@ -104,7 +107,7 @@ class _Run:
         self.signal: str | None = None
         self._heard = _Heard()
         self._peak = 0
-        self._cpu = 0.0
+        self._cpu = self._cpu_before = 0.0
 
     def record(self, stop: Callable[[], bool] | None) -> dict[str, Any] | None:
         """Run the process to its end; None if `stop` said so."""
@@ -184,11 +187,16 @@ class _Run:
     def _exceeded(self, began: float) -> str | None:
         limit, memory = (self.cell["definition"][key] for key in ("time_limit", "memory_limit"))
         heard, now = self._heard, time.monotonic()
+        if heard.started is None:
+            self._cpu_before = self._cpu
         if memory is not None and self._peak > memory:
             return "memory"
         if heard.started is not None and heard.ended is None:
-            late = limit is not None and now - heard.started > limit + grace(limit)
-            return "time" if late else None
+            if limit is None:
+                return None
+            late = self._cpu - self._cpu_before > limit + grace(limit)
+            stuck = now - heard.started > SLOWEST * limit + grace(limit)
+            return "time" if late or stuck else None
         since = began if heard.ended is None else heard.ended
         return "around" if now - since > LONGEST_AROUND else None
 
@@ -214,6 +222,7 @@ class _Run:
         if heard.started is not None:
             end = time.monotonic() if heard.ended is None else heard.ended
             record["seconds"] = end - heard.started
+            record["method_cpu"] = round(max(0.0, self._cpu - self._cpu_before), 4)
         record["trace"] = heard.trace
         if heard.trace:
             record["bound"] = heard.trace[-1][2]

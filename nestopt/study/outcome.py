@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.result import as_json_number, versions
+from nestopt.study.provenance import code
 from nestopt.study.records import SCHEMA
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def blank_record(cell: dict[str, Any]) -> dict[str, Any]:
         "seed": definition["seed"],
         "threads": definition["threads"],
         "time_limit": definition["time_limit"],
+        "limit_clock": "cpu",
         "memory_limit": definition["memory_limit"],
         "termination": {"reason": "error", "limit": "none"},
         "objective": None,
@@ -60,6 +62,7 @@ def blank_record(cell: dict[str, Any]) -> dict[str, Any]:
         "checked": None,
         "stats": {},
         "error": None,
+        "code": {**code(), "spec": cell.get("spec")},
         "versions": versions(),
         "machine": machine(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

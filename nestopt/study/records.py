@@ -15,6 +15,8 @@ A record (schema ``nestopt.record/1``) has
 ``seed``           of the method
 ``threads``        threads that it may use
 ``time_limit``     seconds, or null
+``limit_clock``    ``"cpu"``: the limit is in CPU seconds of the process with its children. Records
+                   without it have a limit by the wall clock
 ``memory_limit``   bytes of the whole process, or null
 ``termination``    ``reason`` and ``limit`` as in a result
 ``objective``      of the solution (seconds; collectives: picoseconds), or null
@@ -25,10 +27,12 @@ A record (schema ``nestopt.record/1``) has
 ``wall``           wall-clock time of the process, start and checker included
 ``cpu``            CPU seconds of the process and its children, user and system
 ``peak_rss``       bytes, the largest resident set of the process
-``trace``          ``[seconds, objective or null, bound]`` whenever either improved
+``trace``          ``[CPU seconds, objective or null, bound]`` whenever either improved
 ``checked``        number of points that the independent checker verified, or null
 ``stats``          scalars of the result's ``stats``
 ``error``          what went wrong, or null
+``code``           ``source``, a hash of the package's Python files; ``commit``, where git knows it;
+                   ``spec``, a hash of what the specification runs
 ``versions``       of Python and the libraries
 ``machine``        ``system``, ``cpu``, ``cores``, ``memory`` (bytes)
 ``started``        UTC, ISO 8601

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import InputError
 from nestopt.core.io import canonical_json, write_text
 from nestopt.study.comparison import GAPS, TICK, grouped, instance_key, label
-from nestopt.study.directory import RECORDS, SPEC, status
+from nestopt.study.directory import RECORDS, SPEC, open_study, status
 from nestopt.study.drawing import picture_bytes, style
+from nestopt.study.provenance import mixtures
 from nestopt.study.records import read_records
 from nestopt.study.report_pictures import (
     gap_figure,
@@ -24,16 +26,26 @@ from nestopt.study.report_pictures import (
     size_parameter,
     time_figure,
 )
+from nestopt.study.spec import METRICS
+from nestopt.study.statistics import FEWEST
 from nestopt.study.summary import SHIFT, Against, Gaps, Summary, against, by_method, summarise
+from nestopt.study.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from matplotlib.figure import Figure
 
     from nestopt.study.comparison import Record
 
-__all__ = ["page_of", "write_report"]
+__all__ = [
+    "Contents",
+    "contents_of",
+    "page_of",
+    "pictures_of",
+    "summary_table",
+    "write_report",
+]
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 2rem auto;
@@ -48,18 +60,68 @@ th, td { padding: .22rem .6rem; } td { text-align: right; font-variant-numeric: 
      white-space: nowrap; }
 th.text, td.text { text-align: left; white-space: normal; }
 figure { margin: 1rem 0; } img { width: 46rem; max-width: 100%; height: auto; }
+@media print { @page { size: A4 landscape; margin: 1cm; } body { max-width: none; }
+  div.wide { overflow: visible; } table { font-size: 6.5pt; width: 100%; }
+  td, th { padding: .1rem .2rem; white-space: normal; overflow-wrap: anywhere; } }
 code { font-size: .85rem; overflow-wrap: anywhere; } summary { cursor: pointer; }
 """
 
 
-def write_report(directory: str | Path, target: str | Path) -> None:
-    """Write the report of a study's directory.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a report is about: records, title, the specification's hints, and warnings."""
+
+    rows: list[Record]
+    title: str
+    hints: dict[str, Any]
+    notes: list[str]
+
+
+def contents_of(directory: str | Path) -> Contents:
+    """The records of a study and what its specification says about its report.
 
     Parameters
     ----------
     directory : path
         Holds ``records.jsonl`` and, for title and hints, perhaps ``study.toml``; or the file of
         records itself.
+
+    Raises
+    ------
+    InputError
+        If there are no records, or a line is none.
+    """
+    place = Path(directory)
+    path = place / RECORDS if place.is_dir() else place
+    found = read_records(path)
+    if not found.rows:
+        raise InputError("holds no records: nothing to report", file=str(path))
+    specification = place / SPEC
+    title, hints, rows = "", {}, found.rows
+    notes = ["The last line of the file of records was torn and is left out."] * found.torn
+    if place.is_dir() and specification.is_file():
+        plan = open_study(place)
+        title, hints = plan.spec.title, plan.spec.report.model_dump()
+        notes += _incomplete(place)
+        known = {cell.id for cell in plan.cells}
+        rows = [row for row in rows if row["cell"] in known]
+        if len(rows) < len(found.rows):
+            notes.append(
+                f"{len(found.rows) - len(rows)} records are of cells that the specification does "
+                "not have and are left out."
+            )
+    if not rows:
+        raise InputError("holds no record of the specification's cells", file=str(path))
+    return Contents(list(rows), title, hints, notes)
+
+
+def write_report(directory: str | Path, target: str | Path) -> None:
+    """Write the report of a study's directory as one HTML page.
+
+    Parameters
+    ----------
+    directory : path
+        See `contents_of`.
     target : path
         The HTML file.
 
@@ -70,21 +132,9 @@ def write_report(directory: str | Path, target: str | Path) -> None:
     NestoptError
         If matplotlib is missing.
     """
-    place = Path(directory)
-    path = place / RECORDS if place.is_dir() else place
-    found = read_records(path)
-    if not found.rows:
-        raise InputError("holds no records: nothing to report", file=str(path))
-    specification = place / SPEC
-    title, hints = "", {}
-    notes = ["The last line of the file of records was torn and is left out."] * found.torn
-    if place.is_dir() and specification.is_file():
-        from nestopt.study.spec import read_spec
-
-        spec = read_spec(specification)
-        title, hints = spec.title, spec.report.model_dump()
-        notes += _incomplete(place)
-    write_text(target, page_of(found.rows, title=title, hints=hints, notes=notes))
+    found = contents_of(directory)
+    text = page_of(found.rows, title=found.title, hints=found.hints, notes=found.notes)
+    write_text(target, text)
 
 
 def _incomplete(directory: Path) -> list[str]:
@@ -112,11 +162,13 @@ def page_of(
         In any order; at least one.
     title : str
     hints : dict, optional
-        ``group_by``, ``baseline`` and ``x`` of a study's table ``[report]``.
+        ``group_by``, ``baseline``, ``x`` and ``metrics`` of a study's table ``[report]``; metrics
+        choose columns and pictures, none means all.
     notes : sequence of str
         Warnings to print at the top.
     """
     hints = hints or {}
+    metrics = [str(name) for name in hints.get("metrics") or ()]
     rows = sorted(records, key=_order)
     names = sorted({str(row.get("study", "study")) for row in rows})
     head = title or ", ".join(names)
@@ -126,20 +178,20 @@ def page_of(
             f"Study {', '.join(names)}: {len(rows)} runs on "
             f"{len({instance_key(row) for row in rows})} instances."
         ),
-        *map(_paragraph, notes),
+        *map(_paragraph, [*notes, *mixtures(rows)]),
         "<h2>Methods</h2>",
-        _summary_table([((), summary) for summary in by_method(rows)], ()),
+        summary_table([((), summary) for summary in by_method(rows)], (), metrics).html(),
         _paragraph(_explanation()),
     ]
     group_by = [str(name) for name in hints.get("group_by") or ()]
     if group_by:
         parts.append(f"<h2>By {escape(', '.join(group_by))}</h2>")
-        parts.append(_summary_table(summarise(rows, group_by), group_by))
+        parts.append(summary_table(summarise(rows, group_by), group_by, metrics).html())
     baseline = hints.get("baseline")
     if baseline:
         parts += _comparison(rows, str(baseline))
     parts.append("<h2>Pictures</h2>")
-    parts += _pictures(rows, hints.get("x"))
+    parts += _pictures(rows, hints.get("x"), metrics)
     parts += _failures(rows)
     parts += _environment(rows)
     body = "\n".join(parts)
@@ -168,18 +220,7 @@ def _paragraph(text: str) -> str:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> str:
     """A table whose first `texts` columns are text, the others numbers."""
-
-    def line(cells: Sequence[Any], tag: str) -> str:
-        marks = [' class="text"' if i < texts else "" for i in range(len(cells))]
-        return "".join(
-            f"<{tag}{mark}>{escape(str(cell))}</{tag}>" for mark, cell in zip(marks, cells)
-        )
-
-    body = "\n".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{line(head, "th")}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table></div>"
-    )
+    return Table("", head, list(rows), texts=texts).html()
 
 
 def _percent(value: float) -> str:
@@ -196,33 +237,51 @@ def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _summary_table(
-    found: Sequence[tuple[tuple[str, ...], Summary]], group_by: Sequence[str]
-) -> str:
-    head = [
-        *group_by, "method", "runs", "instances", "solved", "proved", "timeouts", "out of memory",
-        "errors", "gap to bound (max; n)", "gap to optimum (max; n)", "gap to best known (max; n)",
-        "CPU time, s", "primal integral",
-    ]  # fmt: skip
+_COLUMNS: tuple[tuple[str, str, Callable[[Summary], Any]], ...] = (
+    ("solved", "solved", lambda s: s.solved),
+    ("solved", "proved", lambda s: s.proved),
+    ("solved", "time limit", lambda s: s.timeouts),
+    ("solved", "out of memory", lambda s: s.memory_limits),
+    ("solved", "errors", lambda s: s.errors),
+    ("gap-to-bound", "gap to bound, mean (max; n)", lambda s: _gaps(s.to_bound)),
+    ("gap-to-optimum", "gap to optimum, mean (max; n)", lambda s: _gaps(s.to_optimum)),
+    ("gap-to-best-known", "gap to best known, mean (max; n)", lambda s: _gaps(s.to_best_known)),
+    ("objective", "objective, geometric mean", lambda s: _seconds(s.mean_objective)),
+    ("time", "CPU time, s", lambda s: _seconds(s.mean_seconds)),
+    (
+        "primal-integral",
+        "primal integral",
+        lambda s: "–" if s.primal_integral is None else _percent(s.primal_integral),
+    ),
+)
+"""Metric of a specification, name of a column, and its cell."""
+
+
+def summary_table(
+    found: Sequence[tuple[tuple[str, ...], Summary]],
+    group_by: Sequence[str],
+    metrics: Sequence[str] = (),
+    name: str = "summary",
+) -> Table:
+    """Summaries as a table: the columns of the metrics asked for, or of all of them."""
+    columns = [c for c in _COLUMNS if c[0] in (metrics or METRICS)]
+    head = [*group_by, "method", "runs", "instances", *(title for _, title, _ in columns)]
     rows = [
-        [
-            *values, s.method, s.runs, s.instances, s.solved, s.proved, s.timeouts,
-            s.memory_limits, s.errors, _gaps(s.to_bound), _gaps(s.to_optimum),
-            _gaps(s.to_best_known), _seconds(s.mean_seconds),
-            "–" if s.primal_integral is None else _percent(s.primal_integral),
-        ]
+        [*values, s.method, s.runs, s.instances, *(cell(s) for _, _, cell in columns)]
         for values, s in found
-    ]  # fmt: skip
-    return _table(head, rows, len(group_by) + 1)
+    ]
+    return Table(name, head, rows, _explanation(), len(group_by) + 1)
 
 
 def _explanation() -> str:
     gaps = "; ".join(f"{name}: {formula}" for name, formula in GAPS.items())
     return (
         f"{gaps}. Means are arithmetic, over the n runs that have the gap. CPU time: shifted "
-        f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the time "
-        f"limit, those below {TICK:g} s at that. Primal integral: arithmetic mean, as a share of "
-        "the time limit, against the best objective known."
+        f"geometric mean, shift {SHIFT:g} s; runs that a limit or an error ended count at the "
+        "limit in CPU seconds (older records, with a limit by the wall clock, at the CPU seconds "
+        f"that they had used), those below {TICK:g} s at that. Objective: over the solved runs. "
+        "Primal integral: arithmetic mean, as a share of the time limit, against the best "
+        "objective known."
     )
 
 
@@ -233,14 +292,16 @@ def _comparison(rows: Sequence[Record], baseline: str) -> list[str]:
         return [*parts, _paragraph(f"No other method, or no run of {baseline}, is recorded.")]
     head = (
         "method", "pairs", "better", "equal", "worse", "not solved by both", "not run by both",
-        f"objective / {baseline}'s", "95 % interval", "Wilcoxon p",
+        f"slowdown: objective / {baseline}'s - 1", "95 % interval", "Wilcoxon p",
     )  # fmt: skip
     return [
         *parts,
         _table(head, [_against_row(a) for a in found]),
         _paragraph(
-            "Pairs: instances that both ran, of several seeds the median. Ratio: geometric mean "
-            "over the pairs that both solved; interval: bootstrap, BCa, 4000 resamples, seed 0. "
+            "Pairs: instances that both ran, of several seeds the median. Slowdown: geometric mean "
+            "of the ratios over the pairs that both solved, less 1; interval: bootstrap that draws "
+            "whole workloads or networks, percentile, 4000 resamples, seed 0, for at least "
+            f"{FEWEST} of them. "
             "Wilcoxon: two-sided signed-rank test over all pairs, no solution counted as infinite."
         ),
     ]
@@ -249,21 +310,44 @@ def _comparison(rows: Sequence[Record], baseline: str) -> list[str]:
 def _against_row(a: Against) -> list[Any]:
     ratio = ["–", "–"]
     if a.ratio is not None:
-        ratio = [f"{a.ratio.estimate:.4f}", f"{a.ratio.low:.4f} to {a.ratio.high:.4f}"]
+        low, high = a.ratio.low, a.ratio.high
+        ratio = [_signed(a.ratio.estimate), "–"]
+        if low < high:
+            ratio[1] = f"{_signed(low)} to {_signed(high)}"
     test = "–" if a.test is None else f"{a.test.p_value:.3g}"
     return [a.method, a.pairs, a.better, a.equal, a.worse, a.unsolved, a.unpaired, *ratio, test]
 
 
-def _pictures(rows: Sequence[Record], hint: Any) -> list[str]:
+def pictures_of(
+    rows: Sequence[Record], x: Any = None, metrics: Sequence[str] = ()
+) -> list[tuple[str, Figure | None]]:
+    """The pictures of the metrics asked for, or all; None where the records do not allow one.
+
+    To be called inside `nestopt.study.drawing.style`.
+    """
+    size = size_parameter(rows, None if x is None else str(x))
+    makers: tuple[tuple[str, str, Callable[[], Figure | None]], ...] = (
+        ("gap-to-bound", "distribution of the gap to bound", lambda: gap_figure(rows)),
+        (
+            "objective",
+            "performance profile of the objective",
+            lambda: profile_figure(rows, "objective"),
+        ),
+        ("time", "performance profile of the time", lambda: profile_figure(rows, "time")),
+        ("time", "time against size", lambda: time_figure(rows, size) if size else None),
+    )
+    return [(name, make()) for metric, name, make in makers if metric in (metrics or METRICS)]
+
+
+def _signed(ratio: float) -> str:
+    """A ratio as a slowdown in per cent."""
+    return f"{100 * (ratio - 1):.3g} %"
+
+
+def _pictures(rows: Sequence[Record], x: Any, metrics: Sequence[str]) -> list[str]:
     parts = []
-    size = size_parameter(rows, None if hint is None else str(hint))
     with style():
-        figures: list[tuple[str, Figure | None]] = [
-            ("distribution of the gap to bound", gap_figure(rows)),
-            ("performance profile of the objective", profile_figure(rows, "objective")),
-            ("performance profile of the time", profile_figure(rows, "time")),
-            ("time against size", time_figure(rows, size) if size else None),
-        ]
+        figures = pictures_of(rows, x, metrics)
         missing = [name for name, figure in figures if figure is None]
         for name, figure in figures:
             if figure is not None:

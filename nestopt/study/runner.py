@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError, UsageError
 from nestopt.study.directory import LOCK, RECORDS
+from nestopt.study.provenance import spec_hash
 from nestopt.study.records import Appender, Lock
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def run_study(
     *,
     jobs: int | None = None,
     scheduler: str | None = None,
+    prepare: Callable[[], Any] | None = None,
     tell: Callable[[str, Any], Any] | None = None,
 ) -> int:
     """Run what is missing; the number of cells that were run.
@@ -47,6 +49,9 @@ def run_study(
     scheduler : str, optional
         Address of a Dask scheduler (``tcp://...``) whose workers run the cells instead; they must
         see `directory` under the same path if the study has instance files.
+    prepare : callable, optional
+        Called as soon as the lock of the directory is held and before records are read: what the
+        run needs is written and checked there.
     tell : callable, optional
         ``tell("begin", (done, total, torn))``, then ``tell("record", record)`` for each.
 
@@ -62,13 +67,12 @@ def run_study(
     count = jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     say = tell or (lambda event, value: None)
     with Lock(directory / LOCK, count), _sigterm_interrupts():
+        if prepare is not None:
+            prepare()
         appender = Appender(directory / RECORDS)
         try:
-            tasks = [
-                cell.to_json() | {"study": plan.spec.name}
-                for cell in plan.cells
-                if cell.id not in appender.done
-            ]
+            origin = {"study": plan.spec.name, "spec": spec_hash(plan.spec)}
+            tasks = [cell.to_json() | origin for cell in plan.cells if cell.id not in appender.done]
             say("begin", (len(plan.cells) - len(tasks), len(plan.cells), appender.torn))
             records = (
                 _on_this_machine(tasks, str(directory), count)

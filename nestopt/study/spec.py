@@ -4,7 +4,8 @@
 
     name = "price-of-structure"               # letters, digits, dots, hyphens
     title = "Structured against general plans"
-    time_limit = "60 s"                       # of every method that states none; needs a unit
+    time_limit = "60 s"                       # CPU seconds of a cell's process, with a unit; of
+                                              # every method that states none
     memory_limit = "4 GiB"                    # of the whole process; likewise
     threads = 1
 

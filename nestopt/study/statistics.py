@@ -15,7 +15,7 @@ import numpy as np
 from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -26,7 +26,9 @@ __all__ = [
     "PairedTest",
     "PowerLaw",
     "Profile",
+    "FEWEST",
     "bootstrap_interval",
+    "cluster_interval",
     "ecdf",
     "fit_power_law",
     "performance_profile",
@@ -35,7 +37,11 @@ __all__ = [
     "regret",
     "shifted_geometric_mean",
     "wilcoxon",
+    "wilson_interval",
 ]
+
+FEWEST = 5
+"""Clusters below which no interval is given."""
 
 
 def _numbers(values: ArrayLike, name: str, *, least: int = 1) -> Floats:
@@ -288,6 +294,73 @@ def bootstrap_interval(
     return Interval(estimate, float(low), float(high), level)
 
 
+def cluster_interval(
+    values: ArrayLike,
+    clusters: Sequence[Hashable],
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = 4000,
+) -> Interval | None:
+    """Percentile interval of the arithmetic mean where values of one cluster belong together.
+
+    Whole clusters (workloads, networks) are drawn, since cells that share one are not independent.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+    clusters : sequence of hashable, shape (n,)
+        What each value was made from.
+    rng : numpy.random.Generator
+    level : float
+    resamples : int
+
+    Returns
+    -------
+    Interval or None
+        None with fewer than `FEWEST` clusters.
+
+    References
+    ----------
+    A. C. Davison and D. V. Hinkley, Bootstrap Methods and their Application (1997), section 3.8.
+    """
+    array = _numbers(values, "values")
+    if len(clusters) != array.size:
+        raise InputError(f"{array.size} values in {len(clusters)} clusters: expected one for each")
+    groups: dict[Hashable, list[float]] = {}
+    for value, name in sorted(zip(array.tolist(), clusters), key=lambda pair: (str(pair[1]), pair)):
+        groups.setdefault(name, []).append(value)
+    if len(groups) < FEWEST:
+        return None
+    sums = np.array([math.fsum(found) for found in groups.values()])
+    sizes = np.array([len(found) for found in groups.values()], dtype=np.float64)
+    drawn = rng.integers(0, sums.size, (resamples, sums.size))
+    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(array.mean()), float(low), float(high), level)
+
+
+def wilson_interval(count: int, of: int, *, level: float = 0.95) -> Interval:
+    """A share with Wilson's score interval.
+
+    Parameters
+    ----------
+    count, of : int
+        Successes, and trials: at least 1.
+
+    References
+    ----------
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, Journal of
+    the American Statistical Association 22 (1927), 209-212.
+    """
+    from scipy.stats import binomtest
+
+    if not 0 <= count <= of or of < 1:
+        raise InputError(f"{count} of {of}: expected a share")
+    found = binomtest(count, of).proportion_ci(confidence_level=level, method="wilson")
+    return Interval(count / of, float(found.low), float(found.high), level)
+
+
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
     """y = factor * x ** exponent.
@@ -348,13 +421,12 @@ def ecdf(values: ArrayLike) -> tuple[Floats, Floats]:
 
 def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
     """Spearman's rank correlation; NaN if one side is constant."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
     x, y = _pairs(first, second, least=2)
-    u, v = rankdata(x), rankdata(y)
-    u, v = u - u.mean(), v - v.mean()
-    scale = math.sqrt(float(u @ u) * float(v @ v))
-    return float(u @ v) / scale if scale else math.nan
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(spearmanr(x, y).statistic)
 
 
 def regret(predicted: ArrayLike, measured: ArrayLike) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from nestopt.study.comparison import (
     best_known,
+    drawn_unit,
     gap_to_best_known,
     gap_to_bound,
     gap_to_optimum,
@@ -27,14 +28,14 @@ from nestopt.study.comparison import (
 from nestopt.study.statistics import (
     Interval,
     PairedTest,
-    bootstrap_interval,
+    cluster_interval,
     primal_integral,
     shifted_geometric_mean,
     wilcoxon,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from nestopt.study.comparison import Record
 
@@ -73,6 +74,8 @@ class Summary:
         Runs that ended so.
     to_bound, to_optimum, to_best_known : Gaps or None
         Over the solved runs with a finite bound, with a proved optimum, and over all solved ones.
+    mean_objective : float or None
+        Geometric mean over the solved runs; None without one, or where one is 0.
     mean_seconds : float or None
         Shifted geometric mean (shift `SHIFT`) of CPU seconds, timeouts and errors at the limit;
         None if a run lacks the figure.
@@ -92,6 +95,7 @@ class Summary:
     to_bound: Gaps | None
     to_optimum: Gaps | None
     to_best_known: Gaps | None
+    mean_objective: float | None
     mean_seconds: float | None
     primal_integral: float | None
 
@@ -162,9 +166,14 @@ def _summary(method: str, rows: list[Record], known: Any, best: Any) -> Summary:
         to_bound=Gaps.of(gaps_of(rows, "bound")),
         to_optimum=Gaps.of(gaps_of(rows, "optimum", known)),
         to_best_known=Gaps.of(gaps_of(rows, "best known", best)),
+        mean_objective=_geometric([float(row["objective"]) for row in rows if solved(row)]),
         mean_seconds=times,
         primal_integral=_mean_primal_integral(rows, best),
     )
+
+
+def _geometric(values: list[float]) -> float | None:
+    return shifted_geometric_mean(values, 0.0) if values and min(values) > 0 else None
 
 
 def _mean_primal_integral(rows: list[Record], best: Any) -> float | None:
@@ -193,7 +202,8 @@ class Against:
     unsolved : int
         Pairs that at least one of the two did not solve; they count in the test, not in the ratio.
     ratio : Interval or None
-        Geometric mean of objective / baseline's objective with its 95 % bootstrap interval (BCa).
+        Geometric mean of objective / baseline's objective with its 95 % bootstrap interval, which
+        draws whole workloads or networks; a point where there are too few of them.
     test : PairedTest or None
     """
 
@@ -217,7 +227,10 @@ def against(records: Sequence[Record], baseline: str, seed: int = 0) -> list[Aga
     if baseline not in tables:
         return []
     base = tables[baseline]
-    return [_against(m, table, base, seed) for m, table in tables.items() if m != baseline]
+    drawn: dict[Hashable, str] = {
+        (instance_key(r), problem_key(r)[1]): drawn_unit(r) for r in records
+    }
+    return [_against(m, table, base, drawn, seed) for m, table in tables.items() if m != baseline]
 
 
 def _medians(rows: list[Record]) -> dict[Hashable, float]:
@@ -230,7 +243,11 @@ def _medians(rows: list[Record]) -> dict[Hashable, float]:
 
 
 def _against(
-    method: str, table: dict[Hashable, float], base: dict[Hashable, float], seed: int
+    method: str,
+    table: dict[Hashable, float],
+    base: dict[Hashable, float],
+    drawn: Mapping[Hashable, str],
+    seed: int,
 ) -> Against:
     shared = [key for key in base if key in table]
     theirs = np.array([table[key] for key in shared], dtype=np.float64)
@@ -241,7 +258,10 @@ def _against(
     ratio = None
     if both.any() and (ours[both] > 0).all() and (theirs[both] > 0).all():
         logs = np.log(theirs[both] / ours[both])
-        found = bootstrap_interval(logs, lambda x: x.mean(axis=-1), np.random.default_rng(seed))
+        units = [drawn[key] for key, kept in zip(shared, both) if kept]
+        mean = float(logs.mean())
+        found = cluster_interval(logs, units, np.random.default_rng(seed))
+        found = Interval(mean, mean, mean) if found is None else found
         ratio = Interval(*(math.exp(v) for v in (found.estimate, found.low, found.high)))
     return Against(
         method=method,

@@ -6,6 +6,11 @@ lines of JSON: ``{"at": "start", "instance"}`` and ``{"at": "end"}`` around the 
 ``{"record": ...}``. What libraries print goes to stderr. When stdin closes, the process and its
 children (a MILP solver's) end at once, whatever they are doing: a worker does not survive its
 runner.
+
+Limits and traces are in CPU seconds of this process and its children: `count_cpu` gives
+``time.perf_counter``, by which all methods count, that clock, so that other work on the machine
+changes no result. A back-end in C++ counts its share of the limit by the wall clock, which on a
+busy machine ends earlier than the limit, never later.
 """
 
 from __future__ import annotations
@@ -22,13 +27,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nestopt.api import Prepared
     from nestopt.core.instance import Instance
     from nestopt.core.options import SolveOptions
-    from nestopt.core.result import Result
+    from nestopt.study.recipes import Recipe
 
-__all__ = ["Trace", "main", "solve_cell"]
+__all__ = ["Trace", "count_cpu", "cpu_seconds", "main", "solve_cell"]
 
 BOUNDS_EVERY = 0.05
+WARM_UP_LIMIT = 1.0
+WARM_UP_PASSES = 8
 WARM_UP = {
     "placement": {"workload": "random-chain:3", "cluster": "tree:2x2"},
     "collective": {"collective": "all-gather", "topology": "mesh2d:2x3"},
@@ -47,20 +55,20 @@ class Trace:
     def __init__(self, tell: Callable[[list[Any]], Any]) -> None:
         self.rows: list[list[Any]] = []
         self._tell = tell
-        self._began = time.perf_counter()
+        self._began = cpu_seconds()
         self._objective: float | None = None
         self._bound = -math.inf
         self._last = -math.inf
 
     def start(self) -> None:
         """The method begins now."""
-        self._began = time.perf_counter()
+        self._began = cpu_seconds()
 
     def __call__(
         self, seconds: float, objective: float | None, bound: float, note: str = ""
     ) -> None:
         # the methods' own clocks start at different times; here all count from the method's start
-        self.add(time.perf_counter() - self._began, objective, bound)
+        self.add(cpu_seconds() - self._began, objective, bound)
 
     def add(
         self, seconds: float, objective: float | None, bound: float, *, last: bool = False
@@ -96,6 +104,7 @@ def main() -> None:
             return
         text += part
     watchdog = _watch(channel)
+    count_cpu()
     try:
         task = json.loads(text)
 
@@ -173,7 +182,7 @@ def solve_cell(
         record["error"] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
     record["trace"] = trace.rows
-    record["cpu"] = round(_cpu_seconds(), 3)
+    record["cpu"] = round(cpu_seconds(), 3)
     record["peak_rss"] = peak_memory()
     return record
 
@@ -189,11 +198,11 @@ def _rank(
     name = f"{names['workload']} on {names['cluster']}"
     record["instance"] = {"name": name, "sha256": None, "problem": "ranking"}
     tell({"at": "start", "instance": record["instance"]})
-    began, cpu = time.perf_counter(), _cpu_seconds()
+    began, cpu = time.monotonic(), cpu_seconds()
     with using_set(definition["instance"].get("pricing", FIRST_SET)):
         found = judge(names, definition["settings"])
-    record["seconds"] = time.perf_counter() - began
-    record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
+    record["seconds"] = time.monotonic() - began
+    record["method_cpu"] = round(cpu_seconds() - cpu, 4)
     tell({"at": "end"})
     objective, bound = found["objective"], found["bound"]
     record["stats"] = found["stats"]
@@ -220,11 +229,11 @@ def _solve(
     tell: Callable[[dict[str, Any]], Any],
 ) -> None:
     """Build, solve, check, and fill the record in."""
+    from nestopt.api import check, prepare
     from nestopt.core.errors import CheckError
     from nestopt.core.io import sha256_of
-    from nestopt.core.registry import get_method, methods_of
+    from nestopt.core.registry import methods_of
     from nestopt.core.result import instance_record
-    from nestopt.core.verify import verify
     from nestopt.study.outcome import fill
     from nestopt.study.recipes import Recipe
 
@@ -235,22 +244,22 @@ def _solve(
     if "plans" in definition:
         parts = {key: recorded["data"][key] for key in ("workload", "cluster")}
         record["instance"]["job"] = sha256_of(parts)
-    function = get_method(recipe.problem, definition["method"])
-    options = _options(definition, scratch, trace)
+    prepared = prepare(instance, definition["method"], _options(definition, scratch, trace))
     built_in = definition["method"] in methods_of(recipe.problem)
     if built_in and getattr(instance, "schema", None) is None:
-        _warm_up(function, recipe.problem, options)
+        _warm_up(recipe, definition, prepared)
     tell({"at": "start", "instance": record["instance"]})
-    began, cpu = time.perf_counter(), _cpu_seconds()
+    began, cpu = time.monotonic(), cpu_seconds()
     trace.start()
-    result: Result = function(instance, options)
-    seconds = time.perf_counter() - began
-    record["method_cpu"] = round(_cpu_seconds() - cpu, 4)
+    result = prepared.run()
+    record["seconds"] = time.monotonic() - began
+    spent = cpu_seconds() - cpu
+    record["method_cpu"] = round(spent, 4)
     tell({"at": "end"})
-    trace.add(seconds, result.objective, result.bound, last=True)
-    record["seconds"] = seconds
+    trace.add(spent, result.objective, result.bound, last=True)
+    result.directory = str(scratch)
     try:
-        record["checked"] = len(verify(result, scratch))
+        record["checked"] = len(check(result))
     except CheckError as error:
         raise CheckError(f"the checker refuses the result: {error}") from error
     fill(record, result)
@@ -266,19 +275,41 @@ def _stated(instance: Any, definition: dict[str, Any]) -> Any:
     return instance.over(space, definition["objective"])
 
 
-def _warm_up(function: Any, problem: str, options: SolveOptions) -> None:
-    """Import what the method needs and load its compiled kernels, outside the clock."""
+def _warm_up(recipe: Recipe, definition: dict[str, Any], prepared: Prepared) -> None:
+    """Import what the method needs and compile its kernels, outside the clock.
+
+    A tiny instance of the same pattern, space and settings takes the ways of the real one. A pass
+    that had to compile is cut by its limit before it saw all kernels; passes go on until one is
+    short.
+    """
     from dataclasses import replace
 
     from nestopt.core.errors import NestoptError
     from nestopt.study.recipes import Recipe
 
-    tiny = Recipe(problem, WARM_UP[problem], {}, {}).build(Path())
-    with contextlib.suppress(NestoptError):
-        function(tiny, replace(options, time_limit=1.0, set={}, output=None, progress=None))
+    names = dict(WARM_UP[recipe.problem])
+    if recipe.problem == "collective" and not recipe.files:
+        names["collective"] = recipe.names.get("collective", names["collective"])
+    own = {} if recipe.files or "library" in recipe.names else recipe.settings
+    options = replace(prepared.options, time_limit=WARM_UP_LIMIT, output=None, progress=None)
+    for settings, chosen in ((own, options.set), ({}, {})):
+        with contextlib.suppress(NestoptError):
+            tiny = _stated(Recipe(recipe.problem, names, settings, {}).build(Path()), definition)
+            for _ in range(WARM_UP_PASSES):
+                began = cpu_seconds()
+                replace(prepared, instance=tiny, options=replace(options, set=chosen)).run()
+                if cpu_seconds() - began < 1.5 * WARM_UP_LIMIT:
+                    return
+            return
 
 
-def _cpu_seconds() -> float:
+def count_cpu() -> None:
+    """Let ``time.perf_counter`` of this process count CPU seconds from now on."""
+    time.perf_counter = cpu_seconds
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and its ended children."""
     import resource
 
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

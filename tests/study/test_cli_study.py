@@ -10,6 +10,7 @@ import pytest
 from nestopt.cli import main
 from nestopt.study import runner
 from nestopt.study.outcome import blank_record
+from nestopt.study.records import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,12 +95,79 @@ def test_a_study_may_grow_but_not_change(
     assert nestopt("run", str(tiny))[0] == 0
     assert (tiny.parent / "tiny" / "study.toml").read_text() == text
     tiny.write_text(text.replace("seeds = 2", "seeds = 3"))
-    assert nestopt("run", str(tiny))[0] == 0
+    status, _, said = nestopt("run", str(tiny))
+    assert status == 1
+    assert "records.jsonl: code.spec: " in said
+    assert "in 4 of 4 records; expected" in said
+    assert (tiny.parent / "tiny" / "study.toml").read_text() == text
+    assert nestopt("run", str(tiny), "--mixed")[0] == 0
     assert len(instant) == 6
     tiny.write_text(text.replace("seeds = 2", "seeds = 1"))
     status, _, said = nestopt("run", str(tiny))
     assert status == 1
     assert "4 of its 6 records are of cells that" in said
+
+
+def test_a_runner_at_work_keeps_its_specification(
+    nestopt: Callable[..., tuple[int, str, str]], tiny: Path, instant: list[str]
+) -> None:
+    text = tiny.read_text()
+    out = tiny.parent / "out"
+    out.mkdir()
+    (out / "study.toml").write_text(text)
+    other = tiny.parent / "other.toml"
+    other.write_text(text.replace('"ring"', '"direct"'))
+    with Lock(out / "lock", 1):
+        status, _, said = nestopt("run", str(other), "-o", str(out))
+    assert status == 1
+    assert "runs this study" in said
+    assert (out / "study.toml").read_text() == text
+    assert not instant
+
+
+def test_comments_and_hints_of_a_report_may_change(
+    nestopt: Callable[..., tuple[int, str, str]], tiny: Path, instant: list[str]
+) -> None:
+    assert nestopt("run", str(tiny))[0] == 0
+    tiny.write_text(f"# a remark\n{tiny.read_text()}\n[report]\nmetrics = ['time']\n")
+    assert nestopt("run", str(tiny))[0] == 0
+    assert len(instant) == 4
+
+
+@pytest.mark.parametrize("place", ["spec", "source", "gone"])
+def test_resume_refuses_what_does_not_belong_together(
+    nestopt: Callable[..., tuple[int, str, str]], tiny: Path, instant: list[str], place: str
+) -> None:
+    out = tiny.parent / "tiny"
+    assert nestopt("run", str(tiny))[0] == 0
+    records = out / "records.jsonl"
+    rows = [json.loads(line) for line in records.read_text().splitlines()]
+    if place == "spec":
+        copy = out / "study.toml"
+        copy.write_text(copy.read_text().replace("seeds = 2", "seeds = 1"))
+        said_is = "2 of its 4 records are of cells that study.toml does not have: it was edited"
+    elif place == "source":
+        rows[0]["code"]["source"] = "0123456789abcdef"
+        said_is = "code.source: 0123456789abcdef in 1 of 4 records; expected"
+    else:
+        del rows[0]["code"]
+        said_is = "code.source: unknown in 1 of 4 records; expected"
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, said = nestopt("resume", str(out))
+    assert status == 1
+    assert said_is in said
+    assert "--mixed" in said
+    assert nestopt("resume", str(out), "--mixed")[0] == 0
+    page = tiny.parent / "page.html"
+    assert nestopt("report", str(out), "-o", str(page))[0] == 0
+    text = page.read_text()
+    if place == "spec":
+        assert (
+            "2 records are of cells that the specification does not have and are left out" in text
+        )
+        assert "2 runs on" in text
+    else:
+        assert "The records come from 2 versions of the code" in text
 
 
 def test_a_mistake_stops_before_anything(

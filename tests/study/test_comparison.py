@@ -24,6 +24,7 @@ from nestopt.study.comparison import (
     joined,
     one_each,
     optima,
+    problem_key,
     proved,
     seconds_counted,
 )
@@ -86,15 +87,33 @@ def test_timeouts_and_errors_count_at_the_limit() -> None:
     assert seconds_counted(record(seconds=2.0, method_cpu=None)) == pytest.approx(2.4)
     assert seconds_counted(record(reason="infeasible", objective=None, bound="inf")) == 1.0
     for row in (
-        record(objective=None, seconds=7.0),
-        record(reason="feasible", limit="time", seconds=61.0),
+        record(objective=None, seconds=7.0, limit_clock="cpu"),
+        record(reason="feasible", limit="time", seconds=61.0, limit_clock="cpu"),
         record(reason="feasible", limit="memory", seconds=1.0),
         record(reason="error", objective=None, seconds=1.0),
     ):
         assert seconds_counted(row) == 60.0
     assert seconds_counted(record(reason="feasible", limit="time", time_limit=None)) == 1.0
+    # A limit by the wall clock: what the run had used of the processor, not the limit
+    assert seconds_counted(record(objective=None, seconds=7.0)) == 7.0
     with pytest.raises(InputError, match="cpu"):
         seconds_counted(record(cpu=None, method_cpu=None))
+
+
+def test_two_plan_spaces_are_two_problems() -> None:
+    megatron = record(objective=10.0, bound=10.0)
+    four = record(objective=9.0, bound=9.0, settings={"decomposition": "4d"})
+    stated = record(
+        objective=8.0, bound=8.0, settings={"plans": "full", "decomposition": "4d", "space": ""}
+    )
+    keys = [problem_key(row) for row in (megatron, four, stated)]
+    assert [key[2:] for key in keys] == [
+        ("default-1", "structured"),
+        ("default-1 decomposition=4d", "structured"),
+        ("full", "structured"),
+    ]
+    assert len(optima([megatron, four, stated])) == 3
+    assert set(best_known([megatron, four]).values()) == {9.0, 10.0}
 
 
 def test_a_ranking_of_decompositions_is_no_proof_about_plans() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import random
 import re
 from html.parser import HTMLParser
@@ -13,6 +14,9 @@ import pytest
 from synthetic import record, write
 
 from nestopt.core.errors import InputError
+from nestopt.study import load
+from nestopt.study.cells import plan_study
+from nestopt.study.export import write_csv, write_figures, write_latex
 from nestopt.study.report import page_of, write_report
 from nestopt.study.report_pictures import (
     gap_figure,
@@ -20,7 +24,9 @@ from nestopt.study.report_pictures import (
     size_parameter,
     time_figure,
 )
+from nestopt.study.spec import METRICS
 from nestopt.study.summary import against, by_method, summarise
+from nestopt.study.tables import TEXT_WIDTH, Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,13 +122,7 @@ def test_comparison_with_a_baseline() -> None:
 
 
 def test_page_is_whole_and_self_contained(tmp_path: Path) -> None:
-    write(study(), tmp_path / "records.jsonl")
-    (tmp_path / "study.toml").write_text(
-        'name = "s"\ntitle = "Three <methods>"\n'
-        '[[instances]]\nworkload = "gpt3-1.7b"\ncluster = "tree:2x2"\n'
-        '[[methods]]\nmethod = "dp"\n'
-        '[report]\ngroup_by = ["family"]\nbaseline = "dp"\nx = "size"\n'
-    )
+    in_directory(tmp_path)
     target = tmp_path / "report.html"
     write_report(tmp_path, target)
     text = target.read_text(encoding="utf-8")
@@ -140,7 +140,94 @@ def test_page_is_whole_and_self_contained(tmp_path: Path) -> None:
     assert page.cells[start : start + 7] == ["milp", "6", "6", "5", "5", "1", "0"]
     assert "Against dp" in text
     assert "By family" in text
-    assert "Incomplete: 1 of 1 cells have no record (dp: 1)." in text
+    assert "Incomplete: 6 of 30 cells have no record (grid: 6)." in text
+
+
+def in_directory(place: Path, report: str = "") -> None:
+    """`study` as a directory has it, with one method that was not run."""
+    (place / "study.toml").write_text(
+        'name = "s"\ntitle = "Three <methods>"\n'
+        '[[instances]]\nworkload = "random-chain:3,seed={seed}"\ncluster = "tree:2x2"\nseeds = 6\n'
+        '[[methods]]\nmethod = "dp"\n[[methods]]\nmethod = "mcmc"\nseeds = 2\n'
+        '[[methods]]\nmethod = "milp"\n[[methods]]\nmethod = "grid"\n'
+        f'[report]\ngroup_by = ["family"]\nbaseline = "dp"\nx = "size"\n{report}\n'
+    )
+    cells = iter(c for c in plan_study(place / "study.toml").cells if c.label != "grid")
+    write([row | {"cell": cell.id} for row, cell in zip(study(), cells)], place / "records.jsonl")
+
+
+def test_metrics_choose_columns_and_pictures(tmp_path: Path) -> None:
+    in_directory(tmp_path, 'metrics = ["objective", "time"]')
+    write_report(tmp_path, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    head = re.findall(r"<thead><tr>(.*?)</tr>", text)[0]
+    assert re.findall(r">([^<]+)</th>", head) == [
+        "method", "runs", "instances", "objective, geometric mean", "CPU time, s"
+    ]  # fmt: skip
+    assert re.findall(r'alt="([^"]+)"', text) == [
+        "performance profile of the objective",
+        "performance profile of the time",
+        "time against size",
+    ]
+    both = page_of(study(), hints={"metrics": ["gap-to-bound"]})
+    assert re.findall(r'alt="([^"]+)"', both) == ["distribution of the gap to bound"]
+    assert "CPU time, s</th>" not in both
+
+
+def test_tables_and_pictures_as_files(tmp_path: Path) -> None:
+    in_directory(tmp_path)
+    written = write_latex(tmp_path, tmp_path / "tables")
+    names = [path.name for path in written]
+    assert {"methods.tex", "groups.tex"} <= set(names)
+    heads = ""
+    for path in written:
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\\begin{table}") == text.count("\\caption{") == 1
+        heads += text
+    for metric in METRICS:  # no column is lost on the way
+        assert {"gap-to-bound": "gap to bound", "solved": "proved", "time": "CPU time"}.get(
+            metric, metric.replace("-", " ")
+        ) in heads
+    write_csv(tmp_path, tmp_path / "summary.csv")
+    text = (tmp_path / "summary.csv").read_text(encoding="utf-8")
+    lines = list(csv.DictReader(text.splitlines()))
+    assert [(line["family"], line["method"]) for line in lines] == [
+        (family, method) for family in "ab" for method in ("dp", "mcmc", "milp")
+    ]
+    assert float(lines[1]["gap_to_best_known_mean"]) == pytest.approx(0.05 / 1.1)
+    assert lines[5]["timeouts"] == "1"
+    found = write_figures(tmp_path, tmp_path / "figures")
+    assert len(found) == 8
+    assert found[0].read_bytes().startswith(b"%PDF")
+
+
+def test_no_part_of_a_table_is_wider_or_longer_than_a_page() -> None:
+    head = ["family", *(f"a long name of a column {i}" for i in range(20))]
+    table = Table("t", head, [[f"row {i}", *["1.234 % (5.678 %; 90)"] * 20] for i in range(100)])
+    parts = table.parts()
+    assert len(parts) > 6
+    for part in parts:
+        assert sum(part.widths()) <= TEXT_WIDTH
+        assert len(part.rows) <= 46
+        assert part.head[0] == "family"
+    assert sum(len(part.head) - 1 for part in parts) == 20 * 3
+    assert next(csv.reader([table.csv().splitlines()[1]]))[1] == "1.234 % (5.678 %; 90)"
+
+
+def test_load_gives_a_row_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    in_directory(tmp_path)
+    frame = load(tmp_path)
+    assert len(frame) == 24
+    assert set(frame["method"]) == {"dp", "mcmc", "milp"}
+    slow = frame[(frame["method"] == "mcmc") & (frame["seed"] == 1)]
+    assert slow["slowdown"].to_numpy() == pytest.approx([0.1] * 6)
+    row = frame[frame["method"] == "dp"].iloc[0]
+    assert row["gap"] == 0
+    assert row["reason"] == "optimal"
+    assert frame["objective"].isna().sum() == 1
+    with pytest.raises(InputError, match="holds no records"):
+        load(tmp_path / "nowhere")
 
 
 def test_same_records_in_any_order_give_the_same_bytes() -> None:

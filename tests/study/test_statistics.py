@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from nestopt.core.errors import InputError
 from nestopt.study.statistics import (
     bootstrap_interval,
+    cluster_interval,
     ecdf,
     fit_power_law,
     performance_profile,
@@ -21,6 +22,7 @@ from nestopt.study.statistics import (
     regret,
     shifted_geometric_mean,
     wilcoxon,
+    wilson_interval,
 )
 
 positive = st.floats(1e-3, 1e6)
@@ -247,3 +249,34 @@ def test_regret_by_hand() -> None:
     assert regret([1, 2, 3], [12, 10, 11]) == pytest.approx(0.2)
     assert regret([1, 1, 3], [10, 15, 11]) == pytest.approx(0.5)
     assert regret([3, 1], [8, 8]) == 0
+
+
+def test_whole_clusters_are_drawn() -> None:
+    rng = np.random.default_rng
+    values = np.repeat([0.0, 1.0, 2.0, 3.0, 10.0], 100)
+    names = [f"w{i // 100}" for i in range(500)]
+    found = cluster_interval(values, names, rng(0))
+    assert found is not None
+    assert found.estimate == pytest.approx(3.2)
+    alone = bootstrap_interval(values, lambda x: x.mean(axis=-1), rng(0))
+    # Five workloads, however many cells each has
+    assert found.high - found.low > 5 * (alone.high - alone.low)
+    shuffled = rng(1).permutation(500)
+    again = cluster_interval(values[shuffled], [names[i] for i in shuffled], rng(0))
+    assert again == found
+    assert cluster_interval(values[:400], names[:400], rng(0)) is None
+    with pytest.raises(InputError, match="500 values in 3 clusters"):
+        cluster_interval(values, ["a", "b", "c"], rng(0))
+
+
+def test_wilson_by_hand() -> None:
+    # E. B. Wilson's formula with z = 1.959964
+    z, n, k = 1.959963984540054, 203, 166
+    centre = (k + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(k * (n - k) / n + z * z / 4)
+    found = wilson_interval(k, n)
+    assert (found.low, found.high) == pytest.approx((centre - half, centre + half))
+    assert wilson_interval(0, 10).low == 0
+    assert 0 < wilson_interval(0, 10).high < 0.3
+    with pytest.raises(InputError, match="expected a share"):
+        wilson_interval(3, 2)

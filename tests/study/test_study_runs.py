@@ -194,6 +194,7 @@ def test_an_interrupt_keeps_what_is_finished(
 class TestOddMethods:
     def test_time_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(execute, "grace", lambda limit: 0.3)
+        monkeypatch.setattr(execute, "SLOWEST", 1.0)
         record = _record(_cell("sleep", time_limit=0.5), tmp_path)
         assert record["termination"] == {"reason": "no-solution", "limit": "time"}
         assert record["objective"] is None
@@ -243,6 +244,7 @@ class TestOddMethods:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(execute, "grace", lambda limit: 0.3)
+        monkeypatch.setattr(execute, "SLOWEST", 1.0)
         told = tmp_path / "child"
         monkeypatch.setenv("CHILD_FILE", str(told))
         record = _record(_cell("with-child", time_limit=0.5), tmp_path)
