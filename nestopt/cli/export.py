@@ -116,6 +116,10 @@ def export_file(
             note(f"wrote {path}")
         return
     if format_name not in NETWORKS:
+        from nestopt.instances.readers import FORMATS as READ
+
+        if format_name in READ:
+            raise UsageError(f"{format_name} files are only read")
         raise unknown_name("format", format_name, (*FORMATS, *NETWORKS, "launch"))
     if settings:
         raise UsageError(f"--set does not belong to the format {format_name}")

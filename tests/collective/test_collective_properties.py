@@ -108,7 +108,7 @@ def test_a_useless_link_keeps_every_schedule_right(seed: int, pattern: str) -> N
         topology.num_nodes,
         [
             *zip(topology.src, topology.dst, topology.alpha_ps, topology.bandwidth),
-            (0, 1, 10**15, 1),
+            (0, 1, 10**15, 1000),
         ],
     )
     larger = instance(more, pattern)
