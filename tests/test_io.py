@@ -90,7 +90,7 @@ def test_bad_json_is_refused_with_the_file_and_the_fault(
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         read_json(tmp_path / "none.json")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="cannot be read: it is a directory"):
         read_json(tmp_path)
     latin = tmp_path / "latin.json"
     latin.write_bytes(b'"\xe9"')

@@ -114,6 +114,8 @@ def _llama(fields: _Fields, sequence: int) -> dict[str, Any]:
         "tied": fields.flag("tie_word_embeddings", False),
         "flash": True,
         "biases": False,
+        "dropout": False,
+        "lean": True,
     }
 
 

@@ -6,7 +6,10 @@ Each command has a module of its own, which imports whatever is heavy when it ru
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,10 +25,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         The words after the program's name; those of the process by default.
     """
-    from nestopt.cli.interrupts import Interrupts
+    before = _quiet_until_imported()
+    try:
+        from nestopt.cli.interrupts import Interrupts
 
-    # a signal may come while the commands are still being imported
-    with Interrupts():
-        from nestopt.cli.app import main as run
+        # a signal may come while the commands are still being imported
+        with Interrupts():
+            from nestopt.cli.app import main as run
 
-        run(argv)
+            run(argv)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _quiet_until_imported() -> dict[int, Any]:
+    """Signals end the program at once and without a traceback; the handlers that were there."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    def leave(number: int, _: object) -> None:
+        os._exit(128 + number)
+
+    return {n: signal.signal(n, leave) for n in (signal.SIGINT, signal.SIGTERM)}

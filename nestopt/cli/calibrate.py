@@ -42,7 +42,8 @@ def calibrate(
     \b
     Examples:
       nestopt calibrate runs.csv -o mine.json
-      nestopt solve --workload llama3-8b --cluster dgx-h100-64 --calibration mine.json
+      nestopt solve --workload llama3-8b --cluster dgx-h100-64 \\
+          --calibration mine.json
 
     \b
     Exit status:

@@ -81,7 +81,7 @@ def export_file(
       nestopt export msccl-xml ar.json -o ar.xml --set inplace=yes --set proto=LL
       nestopt export mscclpp-plan ar.json -o ar-plan.json
       nestopt export chakra ag.json -o traces/
-      nestopt export perfetto plan.json -o trace.json      # open in ui.perfetto.dev
+      nestopt export perfetto plan.json -o trace.json
       nestopt export parquet ag.json -o sends.parquet
       nestopt export launch plan.json --for megatron -o job/
       nestopt export graphml torus2d:4x4 -o torus.graphml

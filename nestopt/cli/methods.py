@@ -82,8 +82,10 @@ def _print(name: str, table: dict[str, Any]) -> None:
     from nestopt.instances.recipe_keys import RECIPE_KEYS
 
     def rows(keys: list[str], method: str | None = None) -> str:
-        found = [setting_of(name, key, method) for key in keys]
-        return "\n".join(rows_text((row for row in found if row is not None), indent=4))
+        found = {key: setting_of(name, key, method) for key in keys}
+        unknown = [f"    {key}" for key, row in found.items() if row is None]
+        known = rows_text((row for row in found.values() if row is not None), indent=4)
+        return "\n".join([*known, *unknown])
 
     print(f"{name}\n")
     for method, row in table["methods"].items():

@@ -16,7 +16,7 @@ _LEFT = 26
 _WIDTH = 79
 
 
-def rows_text(rows: Iterable[Setting], indent: int = 2) -> list[str]:
+def rows_text(rows: Iterable[Setting], indent: int = 2, width: int = _WIDTH) -> list[str]:
     """Two columns: an example of each setting, and its meaning, form and default."""
     lines: list[str] = []
     left = indent + _LEFT
@@ -26,7 +26,7 @@ def rows_text(rows: Iterable[Setting], indent: int = 2) -> list[str]:
         if row.words:
             text += f" One of {', '.join(row.words)}."
         head = " " * indent + row.example
-        parts = wrap(text, _WIDTH - left)
+        parts = wrap(text, width - left)
         if len(head) >= left:
             lines.append(head)
             head = ""
@@ -48,4 +48,6 @@ def epilog() -> str:
         ("--collective PATTERN:KEY=VALUE,...:", RECIPE_KEYS["collective"]),
         ("--topology FAMILY:SIZE,KEY=VALUE,...+PART...:", RECIPE_KEYS["topology"]),
     ]
-    return "\n\n".join("\b\n" + "\n".join([title, *rows_text(rows)]) for title, rows in parts)
+    return "\n\n".join(
+        "\b\n" + "\n".join([title, *rows_text(rows, width=_WIDTH - 3)]) for title, rows in parts
+    )

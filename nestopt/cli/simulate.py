@@ -46,7 +46,7 @@ def simulate(
     \b
     Exit status:
       0  simulated
-      1  the file cannot be read, is no result or holds no solution, or SimGrid is missing
+      1  the file cannot be read, is no result or no solution, or no SimGrid
     """
     from nestopt import api
     from nestopt.cli.inputs import read_result

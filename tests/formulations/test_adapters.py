@@ -170,7 +170,7 @@ def test_unbounded_is_an_error_and_no_optimum() -> None:
     x = problem.add_variable("x")
     problem += x
     problem += (x <= 3, "cap")
-    for backend in BACKENDS:
+    for backend in ("highs", "cbc"):
         assert solve_milp(problem, backend=backend).termination.reason is Reason.ERROR
 
 
@@ -238,7 +238,7 @@ def run_script(body: str, interrupt: bool = False) -> subprocess.CompletedProces
         assert child.stderr is not None
         while "solving" not in child.stderr.readline():
             assert child.poll() is None
-        time.sleep(2.5)
+        time.sleep(5)
         os.killpg(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=60)
     return subprocess.CompletedProcess(script, child.returncode, out, err)

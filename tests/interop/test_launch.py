@@ -26,6 +26,7 @@ torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\
   --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 \\
   --group-query-attention --num-query-groups 8 --seq-length 8192 --swiglu \\
   --disable-bias-linear --untie-embeddings-and-output-weights --vocab-size 128256 \\
+  --hidden-dropout 0 --attention-dropout 0 \\
   --attention-backend flash --bf16 --lr 1.0e-4  # and so on
 """
 MIXTRAL = """\
@@ -147,6 +148,7 @@ def test_expert_ranks_are_data_parallel_ranks(h100) -> None:
         ({"pipeline_model_parallel_layout": "Et*20|x|t*30|t*30L"}, "expected E, t"),
         ({"recompute_granularity": "all"}, "expected selective or full"),
         ({"micro_batch_size": "one"}, "expected a whole number"),
+        ({"hidden_dropout": "much"}, "expected it once|number from 0 to 1"),
     ],
 )
 def test_a_rule_of_megatron_that_is_broken_is_named(changed, said) -> None:
@@ -168,14 +170,16 @@ def test_processes_are_asked_for_where_the_line_is_silent(h100) -> None:
 
 def test_memory_that_does_not_suffice_is_a_verdict() -> None:
     cluster = named("cluster", "dgx-h100-64")
-    job = read_launch(_text(), "run.sh")
+    job = read_launch(_text(micro_batch_size=4), "run.sh")
     priced = price_plan(plan_of(job, cluster), workload_of(job), cluster)
     assert not priced.fits
     assert priced.tightest == 0
     need, room = priced.memory[0]
     assert need > room
     assert price_plan(
-        plan_of(read_launch(_text(recompute_granularity="full"), "run.sh"), cluster),
+        plan_of(
+            read_launch(_text(micro_batch_size=4, recompute_granularity="full"), "run.sh"), cluster
+        ),
         workload_of(job),
         cluster,
     ).fits

@@ -40,7 +40,8 @@ def test_dp_finds_the_enumerated_optimum(block: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
         for stage in found.plan.stages if found.plan else ():
             hidden |= stage.config.hides
-    assert hidden == Hides.TENSOR | Hides.SYNC | Hides.GATHERS
+    # the optima of block 3 have no use for hidden gathers
+    assert hidden == Hides.TENSOR | Hides.SYNC | (Hides.NONE if block == 3 else Hides.GATHERS)
 
 
 @pytest.mark.slow

@@ -186,7 +186,8 @@ def test_random_plans_against_the_closed_form(schedule, record_property):
     if schedule != "gpipe":
         assert max(differences[False]) < 1e-12
     if schedule != "1f1b":
-        assert max(differences[True]) > 0.1
+        # interleaved stages have at least as many operators as chunks, and so short transfers here
+        assert max(differences[True]) > (0.1 if schedule == "gpipe" else 0.01)
 
 
 def test_simulation_states_both_excesses():

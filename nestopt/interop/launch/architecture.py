@@ -33,6 +33,8 @@ def megatron_architecture(model: Transformer) -> dict[str, Any]:
         args |= {"swiglu": True, "position-embedding-type": "rope"}
     if not model.biases:
         args |= {"disable-bias-linear": True, "normalization": "RMSNorm"}
+    if not model.dropout:
+        args |= {"hidden-dropout": 0, "attention-dropout": 0}
     if not model.tied:
         args["untie-embeddings-and-output-weights"] = True
     if model.flash:
@@ -62,7 +64,7 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
     InputError
         Naming the argument that is missing or that the workload has no words for.
     """
-    from nestopt.interop.launch.arguments import number, required
+    from nestopt.interop.launch.arguments import number, required, share
 
     hidden = required(args, "hidden-size")
     heads = required(args, "num-attention-heads")
@@ -91,6 +93,9 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
         tied=not args.get("untie-embeddings-and-output-weights"),
         flash="use-flash-attn" in args or args.get("attention-backend") in ("flash", "fused"),
         biases=not args.get("disable-bias-linear"),
+        # Megatron's default is a dropout of 0.1
+        dropout=share(args, "hidden-dropout", 0.1) > 0,
+        lean=gated,
     )
 
 

@@ -10,7 +10,7 @@ from nestopt.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["FLAGS", "VALUES", "as_line", "changes", "number", "parse_line", "required"]
+__all__ = ["FLAGS", "VALUES", "as_line", "changes", "number", "parse_line", "required", "share"]
 
 _FLAGS = """
     swiglu disable-bias-linear group-query-attention untie-embeddings-and-output-weights bf16
@@ -23,6 +23,7 @@ FLAGS = frozenset(_FLAGS.split())
 """Arguments without a value."""
 
 _VALUES = """
+    hidden-dropout attention-dropout
     num-layers hidden-size ffn-hidden-size num-attention-heads num-query-groups kv-channels
     seq-length max-position-embeddings vocab-size padded-vocab-size make-vocab-size-divisible-by
     normalization position-embedding-type attention-backend tokenizer-type num-experts
@@ -119,6 +120,24 @@ def number(args: Mapping[str, Any], key: str, default: int) -> int:
         raise InputError(f"{text!r}; expected a whole number", field=f"--{key}") from None
     if value < 0:
         raise InputError(f"{value}; expected at least 0", field=f"--{key}")
+    return value
+
+
+def share(args: Mapping[str, Any], key: str, default: float) -> float:
+    """A number from 0 to 1 of an argument.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    text = args.get(key)
+    try:
+        value = default if text is None else float(str(text))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InputError(f"{text!r}; expected a number from 0 to 1", field=f"--{key}")
     return value
 
 

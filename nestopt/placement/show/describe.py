@@ -174,6 +174,14 @@ def _cells(run: _Run, workload: Workload, plan: Plan, pricing: Pricing) -> list[
     ]
 
 
+def _row(console: Console, key: str, text: str) -> None:
+    """A term and its text, wrapped below itself."""
+    from textwrap import wrap
+
+    for number, line in enumerate(wrap(text, min(WIDTH, console.width) - 13) or [""]):
+        console.print(f"  {key if number == 0 else '':<11}{line}", markup=False)
+
+
 def _verdict(result: Result, over: str) -> str:
     reason, limit = result.termination.reason.value, result.termination.limit.value
     if reason == "optimal":
@@ -253,7 +261,7 @@ def describe(result: Result, console: Console) -> None:
         ("memory", f"up to {format_bytes(fullest.memory)} of {format_bytes(fullest.usable)}"),
     ]  # fmt: skip
     for key, text in rows:
-        console.print(f"  {key:<11}{text}", markup=False)
+        _row(console, key, text)
     console.print()
     console.print(_stage_table(workload, plan, pricing), width=min(WIDTH, console.width))
 
@@ -331,7 +339,7 @@ def describe_piper(result: Result, console: Console) -> None:
         ("variants", " + ".join(known)),
     ]  # fmt: skip
     for key, text in rows:
-        console.print(f"  {key:<11}{text}", markup=False)
+        _row(console, key, text)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("stage", no_wrap=True)
     table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=32)
