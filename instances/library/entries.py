@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,6 +32,7 @@ class _EntryFile(BaseModel):
     tenants: str | None = None
     known: float | int | None = None
     pricing: str = "nestopt-1"
+    sums: Literal["copied", "moved"] = "copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,9 @@ class Entry:
     pricing : str
         The parameter set that names of clusters and transformers stand for
         (`nestopt.placement.pricing.parameters`); that of the first version unless stated.
+    sums : str
+        All-Reduce: whether partial sums may be ``"copied"`` or are ``"moved"``, part of the
+        instance.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Entry:
     tenants: str | None = None
     known: float | int | None = None
     pricing: str = "nestopt-1"
+    sums: str = "copied"
 
 
 @cache
@@ -99,6 +104,7 @@ def entries() -> dict[str, Entry]:
                 model.tenants,
                 model.known,
                 model.pricing,
+                model.sums,
             )
     return found
 
@@ -128,7 +134,7 @@ def load(name: str) -> Instance:
     if found.problem == "collective":
         from nestopt.collective.model.instance import CollectiveInstance
 
-        return CollectiveInstance.from_json(data)
+        return replace(CollectiveInstance.from_json(data), sums=found.sums)
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.space import PlanSpace
 
