@@ -373,9 +373,19 @@ def result_of(
 
 
 def with_overlap(plan: Plan, overlap: bool) -> Plan:
-    """A plan with overlap on or off in every stage that can have it."""
+    """A plan with overlap on or off in every stage that can have it.
+
+    Either way no stage hides its tensor reduces as a framework does, which excludes overlap.
+    """
     stages = [
-        replace(s, config=replace(s.config, overlap=overlap and s.config.t > 1))
+        replace(
+            s,
+            config=replace(
+                s.config,
+                overlap=overlap and s.config.t > 1,
+                hides=s.config.hides & ~Hides.TENSOR,
+            ),
+        )
         for s in plan.stages
     ]
     return replace(plan, stages=tuple(stages))

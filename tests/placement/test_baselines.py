@@ -12,7 +12,7 @@ import pytest
 from random_instances import TinyInstance, tiny_instance
 from truth import search
 
-from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.errors import NestoptError, UsageError
 from nestopt.core.options import SolveOptions
 from nestopt.core.registry import get_method, named
 from nestopt.core.result import Limit, Reason
@@ -20,7 +20,6 @@ from nestopt.placement.baselines.blind import flat_clusters
 from nestopt.placement.baselines.split import even_split
 from nestopt.placement.judge.check import check_result, price
 from nestopt.placement.model.instance import PlacementInstance
-from nestopt.placement.model.plan import Plan
 from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.workload import Edge, Operator, Workload
 
@@ -34,6 +33,11 @@ WALKS = ("mcmc", "random")
 
 def run(method: str, instance: PlacementInstance, **options: object) -> Result:
     return get_method("placement", method)(instance, SolveOptions(**options))  # type: ignore[arg-type]
+
+
+def within(instance: PlacementInstance, space: dict[str, str]) -> PlacementInstance:
+    """The instance over its space changed by pairs of text."""
+    return instance.over(PlanSpace.parse(space, instance.space))
 
 
 def run_tiny(method: str, tiny: TinyInstance, **options: str) -> Result:
@@ -85,14 +89,14 @@ def test_never_below_the_exact_method_in_the_same_space(method):
     ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()),
 )
 def test_every_space_is_kept_to(method, options, small):
-    if method in WALKS:
-        options = options | {"iterations": "600"}
-    result = run(method, small, set=options)
+    instance = within(small, options)
+    result = run(method, instance, set={"iterations": "600"} if method in WALKS else {})
     check_result(result)
-    exact = run("dp", small, set={k: v for k, v in options.items() if k != "iterations"})
+    assert instance.space.admits(result.solution, instance.cluster) is None
+    exact = run("dp", instance)
     assert result.objective is not None
     assert result.objective >= exact.objective * (1 - 1e-9)
-    plan = Plan.from_json(result.solution_json)
+    plan = result.solution
     if "zero" in options:
         assert {(s.config.zero, s.config.recompute, s.config.sequence_parallel)
                 for s in plan.stages} == {(0, "full", False)}  # fmt: skip
@@ -104,7 +108,9 @@ def test_every_space_is_kept_to(method, options, small):
 def test_experts(method):
     """An expert degree divides the micro-batch and is only for stages that hold experts."""
     instance = PlacementInstance(
-        named("workload", "mixtral-8x7b,batch=4,layers=2"), named("cluster", "tree:4x4")
+        named("workload", "mixtral-8x7b,batch=4,layers=2"),
+        named("cluster", "tree:4x4"),
+        PlanSpace.named("default-1"),
     )
     options = {"iterations": "300"} if method in WALKS else {}
     for more in (
@@ -113,7 +119,7 @@ def test_experts(method):
         {"expert": "2,4", "tensor": "1"},
         {"expert": "2,4", "microbatch": "1"},
     ):
-        result = run(method, instance, set=options | more)
+        result = run(method, within(instance, more), set=options)
         check_result(result)
         assert result.objective is not None or more
     assert result.objective is None  # no degree divides one sample
@@ -124,7 +130,7 @@ def test_grid_contains_the_manual_recipe(small):
 
 
 def test_megatron_keeps_to_its_recipe(small):
-    plan = Plan.from_json(run("megatron", small).solution_json)
+    plan = run("megatron", small).solution
     assert len({s.config for s in plan.stages}) == 1
     config = plan.stages[0].config
     assert config.zero == 1 and config.sequence_parallel == (config.t > 1)
@@ -134,7 +140,7 @@ def test_megatron_keeps_to_its_recipe(small):
 
 def test_flat_dp_is_priced_on_the_real_network(small):
     result = run("flat-dp", small)
-    plan = Plan.from_json(result.solution_json)
+    plan = result.solution
     real = price(small.workload, small.cluster, plan).iteration_time
     assert result.objective == pytest.approx(real, rel=1e-9)
     fast, slow = flat_clusters(small.cluster)
@@ -159,7 +165,8 @@ def test_iterations_limit_the_plans_priced(method, small):
     assert few.stats["priced"] <= 40 < many.stats["priced"] <= 400
     assert few.termination.limit is Limit.ITERATIONS
     for wrong in ("0", "-3", "many", "1.5"):
-        with pytest.raises(InputError, match=r"--set iterations: .*positive integer"):
+        expected = rf"--set iterations={wrong}: expected a whole number of at least 1"
+        with pytest.raises(UsageError, match=expected):
             run(method, small, set={"iterations": wrong})
 
 
@@ -193,10 +200,10 @@ def test_an_interrupt_keeps_the_incumbent(method, small):
 @pytest.mark.parametrize("method", BASELINES)
 def test_nothing_to_run_on(method, small):
     dead = replace(small.cluster, failed=tuple(range(small.cluster.num_devices)))
-    result = run(method, PlacementInstance(small.workload, dead))
+    result = run(method, replace(small, cluster=dead))
     assert result.termination.reason is Reason.NO_SOLUTION
     check_result(result)
-    result = run(method, small, set={"replicas": "3"})
+    result = run(method, within(small, {"replicas": "3"}))
     assert result.termination.reason is Reason.NO_SOLUTION
 
 
@@ -205,7 +212,7 @@ def test_graphs_that_are_no_chains(method):
     operators = tuple(Operator(n, flops=1e12, params=1e6) for n in "abcd")
     edges = (Edge(0, 1, 1e6), Edge(0, 2, 1e6), Edge(1, 3, 1e6), Edge(2, 3, 1e6))
     diamond = Workload("diamond", operators, edges, 8)
-    instance = PlacementInstance(diamond, named("cluster", "tree:4"))
+    instance = PlacementInstance(diamond, named("cluster", "tree:4"), PlanSpace.named("default-1"))
     if method in CHAINS_ONLY:
         with pytest.raises(NestoptError, match=r"'diamond' is not a chain.*mcmc and random"):
             run(method, instance)
@@ -250,7 +257,9 @@ def test_bound_of_a_baseline_is_arithmetic(small):
 def test_repair_brings_a_plan_that_ignores_memory_into_it():
     """With memory to spare it is the dynamic program; with less it pays for its ignorance."""
     instance = PlacementInstance(
-        named("workload", "gpt3-1.7b,batch=32,layers=6"), named("cluster", "tree:4x2")
+        named("workload", "gpt3-1.7b,batch=32,layers=6"),
+        named("cluster", "tree:4x2"),
+        PlanSpace.named("default-1"),
     )
     types = instance.cluster.types
     needed = []
@@ -263,3 +272,16 @@ def test_repair_brings_a_plan_that_ignores_memory_into_it():
     assert needed[0][0] == pytest.approx(needed[0][1], rel=1e-12)
     assert all(ours >= best * (1 - 1e-12) for ours, best in needed)
     assert needed[-1][0] > needed[0][0]
+
+
+def test_repair_keeps_to_the_overlap_of_the_space(small):
+    """The modes that save memory are those of the space, where overlap is not optional too."""
+    instance = within(small, {"tensor": "2", "overlap": "1", "replicas": "1"})
+    blind = run("repair-dp", instance)
+    types = tuple(replace(t, memory=0.2 * t.memory, reserve=0.0) for t in small.cluster.types)
+    shrunk = replace(instance, cluster=replace(instance.cluster, types=types))
+    repaired = run("repair-dp", shrunk)
+    check_result(repaired)
+    assert all(stage.config.overlap for stage in repaired.solution.stages)
+    assert repaired.objective > blind.objective  # something had to be repaired
+    assert repaired.objective >= run("dp", shrunk).objective * (1 - 1e-12)

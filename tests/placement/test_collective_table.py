@@ -216,7 +216,8 @@ def test_a_result_with_a_table_is_checked_by_itself() -> None:
         shown, priced = reported(workload, big, plan)
         if priced.iteration_time < evaluate(workload, roomy(cluster), plan).iteration_time * 0.999:
             break
-    result = result_of(workload, big, shown)
+    hides = {"+".join(stage.config.hides.words) or "none" for stage in shown.stages}
+    result = result_of(workload, big, shown, space=f"4d general hides={','.join(sorted(hides))}")
     assert any("as claimed" in line for line in check_result(result))
     console = Console(file=io.StringIO(), width=80, highlight=False)
     PROBLEM.describe(result, console)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.plan import Plan
+    from nestopt.placement.model.plan import Plan, Stage
 
 __all__ = ["flat_clusters", "solve_flat_dp", "solve_repair_dp"]
 
@@ -58,13 +58,11 @@ def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
 
     def plans() -> Iterator[Plan]:
         for flat in flat_clusters(instance.cluster):
-            left = options.time_limit - judge.seconds
-            quiet = replace(options, time_limit=left, progress=None)
-            found = search_structured(replace(instance, cluster=flat), quiet)
+            found = search_structured(replace(instance, cluster=flat), _rest(judge))
             judge.limit = found.limit or judge.limit
             if found.plan is not None:
                 yield found.plan
-            if found.limit == "interrupted":
+            if found.limit:
                 return
 
     return judge.run(plans())
@@ -89,10 +87,9 @@ def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Resul
     def plans() -> Iterator[Plan]:
         batches = judge.space.batches(instance.workload, len(instance.cluster.alive))
         for d in sorted({d for d, _ in batches}):
-            left = options.time_limit - judge.seconds
-            quiet = replace(options, time_limit=left, progress=None)
             space = replace(judge.space, replicas=(d,))
-            found = search_structured(replace(instance, cluster=boundless, space=space), quiet)
+            part = replace(instance, cluster=boundless, space=space)
+            found = search_structured(part, _rest(judge))
             judge.limit = found.limit or judge.limit
             if found.plan is not None and found.objective < judge.best:
                 yield from _repaired(judge, found.plan)
@@ -100,6 +97,12 @@ def solve_repair_dp(instance: PlacementInstance, options: SolveOptions) -> Resul
                 return
 
     return judge.run(plans())
+
+
+def _rest(judge: Judge) -> SolveOptions:
+    """The run's options for one search of several: the time left, 0 when it is over, no output."""
+    left = max(0.0, judge.options.time_limit - judge.seconds)
+    return replace(judge.options, time_limit=left, progress=None)
 
 
 def _repaired(judge: Judge, plan: Plan) -> Iterator[Plan]:
@@ -143,7 +146,12 @@ def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
         best, value = None, math.inf
         config = plan.stages[q].config
         for mode in judge.costs.modes(
-            grid_of(config), space.zero, space.recompute, space.sequence, hides=space.hides
+            grid_of(config),
+            space.zero,
+            space.recompute,
+            space.sequence,
+            space.overlap,
+            space.hides,
         ):
             stages = list(plan.stages)
             for index in together:
@@ -163,19 +171,29 @@ def _with_fitting_modes(judge: Judge, plan: Plan) -> tuple[Plan | None, int]:
 
 
 def _without_one_operator(judge: Judge, plan: Plan, q: int) -> Plan | None:
-    """The plan with one operator of stage q in the emptier neighbour, None if it has but one."""
+    """The plan with one operator of stage q in the emptier neighbour that can take it.
+
+    None if stage q has but one, or neither neighbour's degrees suit what it would hold.
+    """
     if len(plan.stages[q].operators) == 1 or not judge.workload.is_chain:
         return None
     priced = evaluate(judge.workload, judge.cluster, plan, judge.costs)
     room = priced.room - priced.need
     neighbours = [n for n in (q - 1, q + 1) if 0 <= n < len(plan.stages)]
-    if not neighbours:
-        return None
-    to = max(neighbours, key=lambda n: room[n])
-    operators = plan.stages[q].operators
-    kept, given = (operators[1:], operators[:1]) if to < q else (operators[:-1], operators[-1:])
-    stages = list(plan.stages)
-    stages[q] = replace(stages[q], operators=kept)
-    held = stages[to].operators
-    stages[to] = replace(stages[to], operators=held + given if to < q else given + held)
-    return replace(plan, stages=tuple(stages))
+    for to in sorted(neighbours, key=lambda n: -room[n]):
+        operators = plan.stages[q].operators
+        kept, given = (operators[1:], operators[:1]) if to < q else (operators[:-1], operators[-1:])
+        stages = list(plan.stages)
+        stages[q] = replace(stages[q], operators=kept)
+        held = stages[to].operators
+        stages[to] = replace(stages[to], operators=held + given if to < q else given + held)
+        if all(_degrees_suit(judge, stages[n]) for n in (q, to)):
+            return replace(plan, stages=tuple(stages))
+    return None
+
+
+def _degrees_suit(judge: Judge, stage: Stage) -> bool:
+    """Whether every operator of a stage allows its degrees, and some have experts to spread."""
+    grid = grid_of(stage.config)
+    held = [judge.workload.operators[i] for i in stage.operators]
+    return all(o.allows(*grid) for o in held) and (grid.e == 1 or any(o.experts for o in held))

@@ -167,7 +167,8 @@ def _not_splittable(
             must = f"tensor must divide {list(operator.tensor_divides)}"
             if space.decomposition is Decomposition.FOUR_D:
                 must = (
-                    f"Gy must divide {list(operator.tensor_divides)}, Gx {list(operator.x_divides)}"
+                    f"Gy must divide {list(operator.tensor_divides)}, "
+                    f"Gx {list(operator.x_divides)}, Gz the global batch {workload.global_batch}"
                 )
             return (
                 f"divisibility: no offered tensor, context and expert degree divides operator "
