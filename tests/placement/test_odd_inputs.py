@@ -339,7 +339,7 @@ def test_names_and_options_that_are_unknown(nestopt, workload, cluster, words, t
             "chunks: [2], but the schedules are 1f1b; expected none, since only interleaved",
         ),
         ({"uniform": "yes"}, "uniform: 'yes'; expected true or false"),
-        ({"hides": "nothing"}, "hides: 'nothing'; expected some of gathers, sync, tensor"),
+        ({"hides": "nothing"}, "hides: 'nothing'; expected some of tensor, sync, gathers"),
         ({"structure": "loose"}, "structure: 'loose'; expected one of structured, general"),
         ({"decomposition": "5d"}, "decomposition: '5d'; expected one of megatron, 4d"),
     ],
