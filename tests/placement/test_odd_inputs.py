@@ -323,23 +323,35 @@ def test_names_and_options_that_are_unknown(nestopt, workload, cluster, words, t
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("settings", "told"),
     [
-        ("tensor", "two", "integers separated by commas"),
-        ("tensor", "0", "at least 1"),
-        ("zero", "4", "from 0 to 3"),
-        ("sequence", "2", "from 0 to 1"),
-        ("recompute", "some", "some of none, selective, full"),
-        ("layout", "sideways", "some of inner, outer"),
-        ("schedule", "1f1b,gpipe", "one of 1f1b, gpipe, interleaved"),
-        ("schedule", "interleaved", "interleaving needs chunks=2"),
-        ("chunks", "2", "chunks needs schedule=interleaved"),
-        ("uniform", "yes", "one of true, false"),
-        ("batch", "0", "at least 1"),
-        ("batch", "many", "expected an integer"),
+        ({"tensor": "two"}, "tensor: 'two'; expected integers apart by commas, or all"),
+        ({"tensor": "0"}, "tensor: 0; expected integers from 1"),
+        ({"zero": "4"}, "zero: 4; expected ZeRO stages from 0 to 3"),
+        ({"sequence": "2"}, "sequence: '2'; expected true or false"),
+        ({"overlap": "2"}, "overlap: '2'; expected true or false"),
+        ({"recompute": "some"}, "recompute: 'some'; expected one of none, selective, full"),
+        ({"layout": "sideways"}, "layout: 'sideways'; expected one of inner, outer"),
+        ({"schedule": "1f1b,gpip"}, "schedule: 'gpip'; expected one of 1f1b, gpipe, interleaved"),
+        ({"chunks": "1"}, "chunks: 1; expected integers from 2"),
+        (
+            {"schedule": "1f1b", "chunks": "2"},
+            "chunks: [2], but the schedules are 1f1b; expected none, since only interleaved",
+        ),
+        ({"uniform": "yes"}, "uniform: 'yes'; expected true or false"),
+        ({"hides": "nothing"}, "hides: 'nothing'; expected some of tensor, sync, gathers"),
+        ({"structure": "loose"}, "structure: 'loose'; expected one of structured, general"),
+        ({"decomposition": "5d"}, "decomposition: '5d'; expected one of megatron, 4d"),
     ],
 )
-def test_settings_of_the_wrong_form(solve, key, value, told):
-    run = solve(SMALL, "h100-spineleaf-8", **{key: value})
+def test_settings_of_the_wrong_form(solve, settings, told):
+    run = solve(SMALL, "h100-spineleaf-8", **settings)
     assert run.status == 1
-    assert f"--set {'chunks' if 'chunks' in told else key}: " in run.error and told in run.error
+    assert f"error: plan space, {told}" in run.error
+
+
+@pytest.mark.parametrize("value", ["0", "many"])
+def test_batches_of_the_wrong_form(solve, value):
+    run = solve(SMALL, "h100-spineleaf-8", batch=value)
+    assert run.status in (1, 2)
+    assert f"batch={value}: expected a whole number of at least 1" in run.err

@@ -106,7 +106,7 @@ def test_names_and_files(tmp_path):
 def test_the_problem_is_found_by_name():
     assert get_problem("placement") is PROBLEM
     assert PROBLEM.name == "placement"
-    assert PROBLEM.settings == ("batch", "model", "bandwidth", "collectives")
+    assert PROBLEM.settings == ("batch", "model", "bandwidth", "collectives", "pricing")
 
 
 # --- the max-load model -------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_description_of_a_plan_with_failures_and_a_gap():
 
 
 def test_description_without_a_plan():
-    empty = {"objective": None, "solution": None}
+    empty = {"objective": None, "solution_json": None}
     infeasible = result_of(
         *tiny_plan(), **empty, termination=Termination(Reason.INFEASIBLE), bound=np.inf,
         infeasible_because=("layer 3 needs 91.2 GB, device 17 (h100) has 80.0 GB",),

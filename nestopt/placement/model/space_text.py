@@ -114,7 +114,14 @@ def _parsed(key: str, text: str) -> Any:
             )
         return known[0] if key == "uniform" else tuple(known)
     if key == "hides":
-        return tuple(_flags(part.split("+")) for part in parts)
+        try:
+            return tuple(_flags(part.split("+")) for part in parts)
+        except UsageError as error:
+            known = ", ".join(Hides(7).words)
+            raise InputError(
+                f"{text!r}; expected some of {known} (joined by +), or none",
+                field=f"plan space, {key}",
+            ) from error
     if parts == ["all"]:
         return (0, 1, 2, 3) if key == "zero" else ALL
     try:
