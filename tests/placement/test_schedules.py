@@ -70,7 +70,8 @@ def test_what_a_schedule_suits() -> None:
     counts = np.array([[1, 4, 0], [0, 3, 1], [0, 0, 0]])
     repeated = np.array([False, True, False])
     cuts = make_schedule("interleaved", 2).divides(counts, repeated)
-    assert cuts.tolist() == [True, False, True]
+    # a stage without operators cannot be cut in two
+    assert cuts.tolist() == [True, False, False]
     assert make_schedule("gpipe").divides(counts, repeated).all()
 
 

@@ -106,7 +106,8 @@ class Judge:
             method=self.method,
             termination=Termination(reason, Limit(self.limit)),
             objective=objective,
-            bound=bound["value"],
+            # without a device there is nothing to bound
+            bound=bound["value"] if math.isfinite(bound["value"]) else -math.inf,
             seconds=self.seconds,
             seed=self.options.seed,
             solution_json=solution,
