@@ -117,9 +117,9 @@ def _parsed(key: str, text: str) -> Any:
         try:
             return tuple(_flags(part.split("+")) for part in parts)
         except UsageError as error:
-            known = ", ".join(Hides(7).words)
+            words_known = ", ".join(Hides(7).words)
             raise InputError(
-                f"{text!r}; expected some of {known} (joined by +), or none",
+                f"{text!r}; expected some of {words_known} (joined by +), or none",
                 field=f"plan space, {key}",
             ) from error
     if parts == ["all"]:
