@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.placement.dp.any_chunks import AnyChunks
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
+from nestopt.placement.dp.stagewise import Stagewise
 from nestopt.placement.dp.tables import CLOSE, Batch, boundary_prices, floors
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["Case", "Outline", "Scenario", "all_cases", "cases_of", "expanded", "outlines", "raised"]
-
-
-_WORTH_CLOSING_AT_ONCE = 3
-"""Numbers of chunks from which one bound for all of them is tried first."""
 
 
 class Scenario(NamedTuple):
@@ -49,12 +45,15 @@ class Case:
     ----------
     floor : float array (U + 1,)
         Bound with ``u`` devices a replica, valid for the general space; constant behind its end.
+    counts : tuple of int or None
+        Numbers of stages to tell apart, where the schedule has to know it; None: all.
     """
 
     batch: Batch
     grids: tuple[Grid, ...]
     modes: tuple[tuple[Mode, ...], ...]
     floor: Floats
+    counts: tuple[int, ...] | None = None
 
     def bound(self, units: int) -> float:
         """The bound with `units` devices a replica."""
@@ -95,12 +94,15 @@ def expanded(search: Search, case: Case) -> list[Case]:
     batch = case.batch
     if not batch.schedule.fixes_stages:
         return [case]
+    counts = _counts(search, batch) if case.counts is None else case.counts
+    return [replace(case, batch=batch._replace(stages=s)) for s in counts]
+
+
+def _counts(search: Search, batch: Batch) -> tuple[int, ...]:
+    """Numbers of stages to search one by one; (0,) where the schedule need not know them."""
     most = _most(search.costs.workload, len(search.line.devices) // batch.replicas, batch.schedule)
-    return [
-        replace(case, batch=batch._replace(stages=s))
-        for s in batch.schedule.stage_counts(batch.microbatches, most)
-        if s > 1 or not search.has_plain_schedule
-    ]
+    counts = batch.schedule.stage_counts(batch.microbatches, most)
+    return tuple(s for s in counts if s != 1 or not search.has_plain_schedule)
 
 
 def all_cases(search: Search, incumbent: float = math.inf) -> list[Case]:
@@ -127,17 +129,21 @@ class Outline(NamedTuple):
     bound : float
         Of all its plans.
     columns : Columns
-    offers : tuple of (Batch, float, float array (C,))
-        Of each schedule the batch, its bound, and by how much it rises where a column is used.
+    batches : tuple of Batch
+        One for each schedule.
     """
 
     bound: float
     columns: Columns
-    offers: tuple[tuple[Batch, float, Floats], ...]
+    batches: tuple[Batch, ...]
 
 
 def outlines(search: Search) -> list[Outline]:
-    """The outlines of all pairs of replicas and micro-batch, by bound."""
+    """The outlines of all pairs of replicas and micro-batch, by bound.
+
+    A bound falls as the chunks rise (a part of the sum of stage times gives way to as much of the
+    largest), so the schedule of the most chunks bounds all of a pair.
+    """
     workload, space = search.costs.workload, search.space
     alive = len(search.line.devices)
     pricer = search.pricer
@@ -148,14 +154,11 @@ def outlines(search: Search) -> list[Outline]:
     for (d, b), group in grouped.items():
         search.stop()
         columns = pricer.columns(d, b)
-        offers = []
-        for batch in group:
-            value, rise = _bound(search, columns, batch, math.inf)
-            if math.isfinite(value):
-                offers.append((batch, value, rise))
-        if offers:
-            least = min(value for _, value, _ in offers)
-            found.append(Outline(least, columns, tuple(offers)))
+        most = max(group, key=lambda batch: batch.schedule.chunks)
+        weights = most.schedule.weights(search.objective, most.microbatches)
+        value, _ = columns.bound(pricer.counts, weights, alive // d, pricer.room)
+        if math.isfinite(value):
+            found.append(Outline(value, columns, tuple(group)))
     return sorted(found, key=lambda o: o.bound)
 
 
@@ -178,60 +181,63 @@ def cases_of(
         other plans.
     """
     goal = incumbent * CLOSE
-    offers = []
-    for batch, value, rise in outline.offers:
-        if value >= goal:
-            continue
-        if batch.schedule.chunks > 1:
-            value, rise = _bound(search, outline.columns, batch, goal)
+    if outline.bound >= goal:
+        return []
+    offers = {}
+    for batch in outline.batches:
+        value, rise = _bound(search, outline.columns, batch, goal)
         if value < goal:
-            offers.append((batch, value, rise))
+            offers[batch] = value + rise
     if not offers:
         return []
-    rise = np.min([value + r for _, value, r in offers], axis=0)
+    rise = np.min(list(offers.values()), axis=0)
     keep = rise < goal
+    counts: dict[Batch, tuple[int, ...] | None] = dict.fromkeys(offers)
+    if math.isfinite(goal) and most is None:
+        counts, may = _stage_counts(search, outline, list(offers), goal)
+        keep &= may
     if most is not None and keep.sum() > most:
-        keep &= rise <= np.partition(rise, most - 1)[most - 1]
-    choices = _choices(search, outline.columns, keep)
+        keep &= rise <= np.partition(rise[keep], most - 1)[most - 1]
     cases = []
-    for grids, modes in choices:
-        open_batches = [batch for batch, _, _ in offers]
-        if math.isfinite(incumbent):
-            open_batches = _without_hopeless_chunks(search, open_batches, grids, modes, incumbent)
-        for batch in open_batches:
+    for grids, modes in _choices(search, outline.columns, keep):
+        for batch, stages in counts.items():
             search.stop()
             floor = _floor(search, batch, grids, modes)
             if math.isfinite(floor[-1]) and floor[-1] < incumbent:
-                cases.append(Case(batch, grids, modes, floor))
+                cases.append(Case(batch, grids, modes, floor, stages))
     return cases
 
 
-def _without_hopeless_chunks(
-    search: Search,
-    batches: list[Batch],
-    grids: tuple[Grid, ...],
-    modes: tuple[tuple[Mode, ...], ...],
-    incumbent: float,
-) -> list[Batch]:
-    """The batches without those of interleaving that one bound for several closes.
+def _stage_counts(
+    search: Search, outline: Outline, batches: list[Batch], goal: float
+) -> tuple[dict[Batch, tuple[int, ...] | None], NDArray[np.bool_]]:
+    """The batches and numbers of stages, and the columns, that may reach less than a goal."""
+    counts: dict[Batch, tuple[int, ...] | None] = {}
+    keep = np.zeros(len(outline.columns.grid), dtype=np.bool_)
+    stagewise = _stagewise(search, outline)
+    for batch in batches:
+        search.stop()
+        left = stagewise.left(batch, _counts(search, batch), goal)
+        if left.stages:
+            counts[batch] = left.stages
+            keep |= left.keep
+    return counts, keep
 
-    Numbers of chunks are halved until they are few.
-    """
 
-    def left(cut: list[Batch]) -> list[Batch]:
-        if len(cut) < _WORTH_CLOSING_AT_ONCE:
-            return cut
-        chunks = [batch.schedule.chunks for batch in cut]
-        joint = cut[0]._replace(schedule=AnyChunks(min(chunks), max(chunks)))
-        if _floor(search, joint, grids, modes)[-1] >= incumbent * CLOSE:
-            return []
-        if search.relaxed_floor(grids, modes, joint, incumbent)[-1] >= incumbent * CLOSE:
-            return []
-        middle = len(cut) // 2
-        return left(cut[:middle]) + left(cut[middle:])
-
-    cut = sorted((b for b in batches if b.schedule.chunks > 1), key=lambda b: b.schedule.chunks)
-    return [b for b in batches if b.schedule.chunks == 1] + left(cut)
+def _stagewise(search: Search, outline: Outline) -> Stagewise:
+    """The bounds stage by stage of an outline's columns."""
+    replicas = outline.batches[0].replicas
+    width = outline.columns.width.astype(np.int64)
+    widths, number = np.unique(width, return_inverse=True)
+    alpha, beta = best_sides(search.best, widths, replicas)
+    return Stagewise(
+        search.pricer,
+        outline.columns,
+        (alpha[number], beta[number]),
+        float(search.lattice.cut[1:-1].min(initial=math.inf)),
+        len(search.line.devices) // replicas,
+        search.objective,
+    )
 
 
 def _choices(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.dp.any_chunks import AnyChunks
 from nestopt.placement.dp.boxes import Boxes
 from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
@@ -136,8 +135,7 @@ class Search:
         kept = self.divisible(batch.schedule)
         if kept is None:
             kept = np.ones(rows, dtype=np.bool_)
-        several = isinstance(batch.schedule, AnyChunks)
-        return shared.cut(kept, len(spots), 0 if several else batch.schedule.chunks)
+        return shared.cut(kept, len(spots), batch.schedule.chunks)
 
     def _shared(
         self,
