@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sampling import slow
 
 from nestopt.collective.judge.check import check_schedule
 from nestopt.collective.model.collective import Collective
@@ -36,10 +37,14 @@ def poor_start(problem: CollectiveInstance, policy: str = "fifo"):
     ("name", "size", "steps"),
     [
         ("torus2d:4x4", 1, 4),
-        ("torus2d:5x5", 1, 6),
         ("mesh2d:4x4", 1, 8),
-        ("mesh2d:4x4,bw=1GB/s:3GB/s", 3, 12),
-        ("torus2d:4x4,bw=1GB/s:2GB/s", 2, 6),
+        *slow(
+            [
+                ("torus2d:5x5", 1, 6),
+                ("mesh2d:4x4,bw=1GB/s:3GB/s", 3, 12),
+                ("torus2d:4x4,bw=1GB/s:2GB/s", 2, 6),
+            ]
+        ),
     ],
 )
 @pytest.mark.parametrize("pattern", ["all-gather", "reduce-scatter"])
