@@ -51,6 +51,11 @@ class Judge:
         """Seconds since the start."""
         return time.perf_counter() - self._began
 
+    @property
+    def over(self) -> bool:
+        """Whether the time limit is over, or somebody asked to stop."""
+        return self.seconds > self.options.time_limit or requested()
+
     def price(self, plan: Plan) -> float:
         """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
         self.priced += 1
@@ -82,9 +87,10 @@ class Judge:
         try:
             for plan in plans:
                 self.price(plan)
-                if self.seconds > self.options.time_limit or requested():
-                    self.limit = "time"
+                if self.over:
                     break
+            if self.over:
+                self.limit = "time"
         except KeyboardInterrupt:
             noticed()
             self.limit = "interrupted"

@@ -110,6 +110,8 @@ def _uniform_of(
         if not judge.costs.allowed(grid).all():
             continue
         for d, b in judge.space.batches(judge.workload, alive // grid.width):
+            if judge.over:
+                return
             if b % grid.sample_parts:
                 continue
             most = min(len(begins), alive // (d * grid.width))

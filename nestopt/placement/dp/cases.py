@@ -121,6 +121,24 @@ def all_cases(search: Search, incumbent: float = math.inf) -> list[Case]:
     return sorted(found, key=lambda c: c.bound(alive // c.batch.replicas))
 
 
+class _Where(NamedTuple):
+    """What a scenario says of places.
+
+    Attributes
+    ----------
+    layout : str
+        As `best_sides` takes it.
+    apart : int
+        Below this level no place holds the same rank of two replicas.
+    devices : int
+        A replica, at most.
+    """
+
+    layout: str
+    apart: int
+    devices: int
+
+
 class Outline(NamedTuple):
     """A pair of replicas and micro-batch with its schedules, before anything is priced.
 
@@ -214,7 +232,9 @@ def _stage_counts(
     """The batches and numbers of stages, and the columns, that may reach less than a goal."""
     counts: dict[Batch, tuple[int, ...] | None] = {}
     keep = np.zeros(len(outline.columns.grid), dtype=np.bool_)
-    stagewise = _stagewise(search, outline)
+    replicas = outline.batches[0].replicas
+    anywhere = _Where("", 0, len(search.line.devices) // replicas)
+    stagewise = _stagewise(search, outline.columns, replicas, anywhere)
     for batch in batches:
         search.stop()
         left = stagewise.left(batch, _counts(search, batch), goal)
@@ -224,18 +244,16 @@ def _stage_counts(
     return counts, keep
 
 
-def _stagewise(search: Search, outline: Outline) -> Stagewise:
-    """The bounds stage by stage of an outline's columns."""
-    replicas = outline.batches[0].replicas
-    width = outline.columns.width.astype(np.int64)
-    widths, number = np.unique(width, return_inverse=True)
-    alpha, beta = best_sides(search.best, widths, replicas)
+def _stagewise(search: Search, columns: Columns, replicas: int, where: _Where) -> Stagewise:
+    """The bounds stage by stage of some columns."""
+    widths, number = np.unique(columns.width.astype(np.int64), return_inverse=True)
+    alpha, beta = best_sides(search.best, widths, replicas, where.layout)
     return Stagewise(
         search.pricer,
-        outline.columns,
+        columns,
         (alpha[number], beta[number]),
         float(search.lattice.cut[1:-1].min(initial=math.inf)),
-        len(search.line.devices) // replicas,
+        where.devices,
         search.objective,
     )
 
@@ -277,13 +295,72 @@ def _floor(
     return floors(lattice, entries, widths, units, prices, held, weights)
 
 
+class _Raised:
+    """Bounds of a case by what its scenarios say of places, each found once."""
+
+    def __init__(self, search: Search, case: Case, goal: float) -> None:
+        self._search, self._case, self._goal = search, case, goal
+        self._stages: dict[_Where, float] = {}
+        self._rows: dict[_Where, Floats] = {}
+
+    def where(self, scenario: Scenario) -> _Where:
+        """What a scenario says of places.
+
+        In windows at least as long as the places of a level, no such place holds the same rank of
+        two replicas, so their synchronisation leaves it.
+        """
+        most = self._search.best.most
+        units = len(self._search.line.devices) // self._case.batch.replicas
+        if scenario.layout == "inner":
+            return _Where("inner", 0, units)
+        # The outermost level has no uplink to cross, so it never counts.
+        short = np.append(most[:-1] <= scenario.window, False)
+        apart = int(np.argmin(short))
+        if apart < len(most) - 1:
+            units = min(units, int(most[apart]) - 1)
+        return _Where("outer", apart, units)
+
+    def by_stages(self, where: _Where) -> float:
+        """The bound stage by stage."""
+        if where not in self._stages:
+            search, batch = self._search, self._case.batch
+            search.stop()
+            columns = search.pricer.columns(batch.replicas, batch.microbatch, where.apart)
+            columns = columns.of(_offered(search, columns, self._case))
+            bound = math.inf
+            if len(columns.grid):
+                tool = _stagewise(search, columns, batch.replicas, where)
+                bound = tool.left(batch, (batch.stages,), self._goal).bound
+            self._stages[where] = bound
+        return self._stages[where]
+
+    def by_tables(self, where: _Where, units: int) -> float:
+        """The bound of the relaxation with so many devices a replica."""
+        if where not in self._rows:
+            case = self._case
+            self._rows[where] = self._search.relaxed_floor(
+                case.grids, case.modes, case.batch, self._goal, where.apart, where.layout
+            )
+        row = self._rows[where]
+        return float(row[min(units, len(row) - 1)])
+
+
+def _offered(search: Search, columns: Columns, case: Case) -> NDArray[np.bool_]:
+    """Which columns a case offers, (C,)."""
+    modes = dict(zip(case.grids, case.modes, strict=True))
+    return np.array(
+        [
+            search.pricer.modes[g][m] in modes.get(search.pricer.grids[g], ())
+            for g, m in zip(columns.grid.tolist(), columns.mode.tolist(), strict=True)
+        ],
+        dtype=np.bool_,
+    )
+
+
 def raised(
     search: Search, case: Case, scenarios: list[Scenario], floor: Floats, goal: float
 ) -> list[Scenario]:
-    """The scenarios of a case with their bounds raised, those of layout ``outer`` twice.
-
-    In windows at least as long as the places of a level, no such place holds the same rank of two
-    replicas, so their synchronisation leaves it.
+    """The scenarios of a case with their bounds raised by what they say of places.
 
     Parameters
     ----------
@@ -292,25 +369,17 @@ def raised(
     goal : float
         No bound need be higher.
     """
-    known = {0: floor}
-
-    def at(apart: int, scenario: Scenario) -> Scenario:
-        row = known[apart]
+    bounds = _Raised(search, case, goal)
+    rows = []
+    for scenario in scenarios:
         units = scenario.window
         if scenario.layout == "inner":
             units //= case.batch.replicas
-        value = float(row[min(units, len(row) - 1)])
-        return scenario._replace(floor=max(scenario.floor, value))
-
-    rows = []
-    for scenario in scenarios:
-        scenario = at(0, scenario)
-        # The outermost level has no uplink to cross, so it never counts.
-        short = np.append(search.best.most[:-1] <= scenario.window, False)
-        apart = int(np.argmin(short))
-        if scenario.layout == "outer" and apart > 0 and scenario.floor < goal * CLOSE:
-            if apart not in known:
-                known[apart] = search.relaxed_floor(case.grids, case.modes, case.batch, goal, apart)
-            scenario = at(apart, scenario)
-        rows.append(scenario)
+        value = max(scenario.floor, float(floor[min(units, len(floor) - 1)]))
+        where = bounds.where(scenario)
+        if value < goal * CLOSE:
+            value = max(value, bounds.by_stages(where))
+        if value < goal * CLOSE:
+            value = max(value, bounds.by_tables(where, units))
+        rows.append(scenario._replace(floor=value))
     return rows

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.uniform import recipe_plans
-from nestopt.placement.model.clock import Clock
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
@@ -19,8 +18,10 @@ __all__ = ["recipe_plan"]
 
 _PLANS = 24
 """Plans priced at most once one fits."""
+_OPERATORS = 1000
+"""Splitting more operators evenly takes longer than it is worth."""
 _SECONDS = 2.0
-"""Seconds at most, and a third of the time limit at most."""
+"""Seconds at most."""
 
 
 def recipe_plan(instance: PlacementInstance, options: SolveOptions) -> tuple[float, Plan | None]:
@@ -29,15 +30,16 @@ def recipe_plan(instance: PlacementInstance, options: SolveOptions) -> tuple[flo
     The manual recipe (`nestopt.placement.baselines.uniform`), of whose plans only a few are priced:
     what the search needs is any plan, in case its time is over before it has one of its own.
     """
-    if not instance.workload.is_chain:
+    workload = instance.workload
+    if not workload.is_chain or workload.num_operators > _OPERATORS:
         return math.inf, None
-    judge = Judge(instance, replace(options, progress=None), "megatron")
-    clock = Clock(min(_SECONDS, options.time_limit / 3))
+    limit = min(_SECONDS, options.time_limit)
+    judge = Judge(instance, replace(options, progress=None, time_limit=limit), "megatron")
     tried = 0
     for plan in recipe_plans(judge):
         if instance.space.admits(plan, instance.cluster) is None:
             judge.price(plan)
             tried += judge.plan is not None
-        if tried >= _PLANS or clock.left < 0:
+        if tried >= _PLANS or judge.over:
             break
     return judge.best, judge.plan

@@ -76,6 +76,10 @@ class Columns(NamedTuple):
     stored: Floats
     extra: Floats
 
+    def of(self, chosen: Bools) -> Columns:
+        """Some of the columns, those chosen, (C,)."""
+        return Columns(*(figure[..., chosen] for figure in self))
+
     def bound(
         self,
         counts: Ints,
@@ -169,7 +173,7 @@ class Pricer:
     room: float = field(init=False)
     """Bytes that the largest device has."""
     _base: dict[tuple[int, int], _Base | None] = field(default_factory=dict)
-    _zero: dict[tuple[int, int], _Zero | None] = field(default_factory=dict)
+    _zero: dict[tuple[int, int, int], _Zero | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kinds = len(self.costs.kinds)
@@ -177,8 +181,11 @@ class Pricer:
         present = set(self.cluster.type_of.tolist())
         self.room = max((0.0, *(self.cluster.types[i].usable for i in present)))
 
-    def columns(self, replicas: int, microbatch: int) -> Columns:
-        """The columns that fit the devices and divide the micro-batch."""
+    def columns(self, replicas: int, microbatch: int, apart: int = 0) -> Columns:
+        """The columns that fit the devices and divide the micro-batch.
+
+        Below level `apart` no place holds the same rank of two replicas.
+        """
         alive = len(self.cluster.alive)
         kinds = len(self.costs.kinds)
         index, chosen = [], []
@@ -187,7 +194,7 @@ class Pricer:
             if grid.width * replicas > alive or microbatch % grid.sample_parts:
                 continue
             base = self._base_of(g, microbatch)
-            zero = self._zero_of(g, replicas)
+            zero = self._zero_of(g, replicas, apart)
             if base is None or zero is None:
                 continue
             stages = np.array([m.zero for m in self.modes[g]])
@@ -250,14 +257,16 @@ class Pricer:
         kinds = self.costs.kinds
         return np.array([o.params for o in kinds]), np.array([o.params_expert for o in kinds])
 
-    def _zero_of(self, g: int, replicas: int) -> _Zero | None:
-        key = g, replicas
+    def _zero_of(self, g: int, replicas: int, apart: int) -> _Zero | None:
+        key = g, replicas, apart
         if key not in self._zero:
-            self._zero[key] = self._zero_afresh(self.grids[g], replicas)
+            classes = relaxed_classes(self.cluster, self.best, [self.grids[g]], replicas, apart)
+            self._zero[key] = self._zero_afresh(self.grids[g], replicas, classes)
         return self._zero[key]
 
-    def _zero_afresh(self, grid: Grid, replicas: int) -> _Zero | None:
-        classes = relaxed_classes(self.cluster, self.best, [grid], replicas)
+    def _zero_afresh(
+        self, grid: Grid, replicas: int, classes: Sequence[PlaceClass]
+    ) -> _Zero | None:
         if not classes:
             return None
         costs = self.costs
@@ -282,7 +291,7 @@ class Pricer:
             rates = costs.rates(grid, modes, grid.sample_parts, replicas, profiles, types)
             traffic = np.maximum(0.0, (rates - rates[..., :1]).min(axis=0)) * (1 - 1e-9)
         if not any(flags & Hides.SYNC for flags in hides):
-            slope = self._slopes(grid, modes, replicas, params)
+            slope = self._slopes(grid, modes, replicas, params, classes)
         w = costs.workload
         *_, size, size_expert = grid.family_sizes(replicas)
         states = np.zeros((kinds, 4))
@@ -294,7 +303,12 @@ class Pricer:
         return _Zero(traffic, slope, states, gathered)
 
     def _slopes(
-        self, grid: Grid, modes: tuple[Mode, ...], replicas: int, params: tuple[Floats, Floats]
+        self,
+        grid: Grid,
+        modes: tuple[Mode, ...],
+        replicas: int,
+        params: tuple[Floats, Floats],
+        classes: Sequence[PlaceClass],
     ) -> Floats:
         """Seconds of synchronisation for each kind's parameters where latency does not matter."""
         costs = self.costs
@@ -305,9 +319,7 @@ class Pricer:
         # All of a kind's parameters in one block, so many of them that latency is nothing.
         many = np.diag(np.ceil(_LARGE / scale))
         blocks = Blocks(many, none, none, none)
-        for profiles, types in _by_types(
-            relaxed_classes(self.cluster, self.best, [grid], replicas)
-        ):
+        for profiles, types in _by_types(classes):
             found = costs.sync(blocks, grid, modes, 1, replicas, profiles, types).min(axis=0)
             slope = np.minimum(slope, found / np.diag(many)[:, None])
         whole = np.array([o.params + o.params_expert for o in costs.kinds])

@@ -209,12 +209,14 @@ class Search:
         batch: Batch,
         incumbent: float,
         apart: int = 0,
+        layout: str = "",
     ) -> Floats:
         """Bounds on the position-free relaxation by devices a replica, without labels.
 
-        Below level `apart` no place holds the same rank of two replicas.
+        Below level `apart` no place holds the same rank of two replicas; `layout` is what
+        `best_sides` may know of places.
         """
-        geometry, entries = self._relaxed(grids, modes, batch, apart)
+        geometry, entries = self._relaxed(grids, modes, batch, apart, layout)
         boxes = self._boxes(geometry, entries, batch, incumbent)
         if boxes is None:
             return np.full(geometry.places + 1, math.inf)
@@ -228,6 +230,7 @@ class Search:
         modes: Sequence[tuple[Mode, ...]],
         batch: Batch,
         apart: int = 0,
+        layout: str = "",
     ) -> tuple[Geometry, Entries]:
         cluster = self.line.cluster
         alive = len(self.line.devices)
@@ -238,7 +241,7 @@ class Search:
         classes = relaxed_classes(cluster, self.best, grids, batch.replicas, apart)
         widths, spots = spots_by_width(grids, classes)
         entries = self.entries(grids, modes, classes, spots, batch)
-        alpha, beta = best_sides(self.best, widths, batch.replicas)
+        alpha, beta = best_sides(self.best, widths, batch.replicas, layout)
         return relaxed_places(widths, classes, spots, units, alpha, beta), entries
 
     def _boxes(
