@@ -10,8 +10,14 @@ from enumerate_plans import structured_plans
 from test_dp_full_space import Whole, whole_instance
 
 from nestopt.placement.dp.cases import (
-    Outline, _counts, _stage_counts, cases_of, expanded, outlines, raised,
-)  # fmt: skip
+    Outline,
+    _counts,
+    _stage_counts,
+    cases_of,
+    expanded,
+    outlines,
+    raised,
+)
 from nestopt.placement.dp.search import Search
 from nestopt.placement.dp.solve import new_search
 from nestopt.placement.judge.check import price, structured_layout

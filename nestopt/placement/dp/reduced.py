@@ -78,7 +78,7 @@ class Columns(NamedTuple):
 
     def of(self, chosen: Bools) -> Columns:
         """Some of the columns, those chosen, (C,)."""
-        return Columns(*(figure[..., chosen] for figure in self))
+        return Columns._make(figure[..., chosen] for figure in self)
 
     def bound(
         self,

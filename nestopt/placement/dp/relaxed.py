@@ -80,7 +80,8 @@ class Best:
                 )
             )
         columns = [np.array(c) for c in zip(*rows, strict=True)]
-        return cls(*columns, network.table)
+        latency, port, uplink, most, least, groups = columns
+        return cls(latency, port, uplink, most, least, groups, network.table)
 
     def level_for(self, devices: int) -> int:
         """Lowest level of which one group has that many alive devices."""
