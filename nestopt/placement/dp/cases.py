@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nestopt.placement.dp.reduced import Columns
     from nestopt.placement.dp.search import Search
+    from nestopt.placement.dp.stagewise import Left
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.model.workload import Workload
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = ["Case", "Outline", "Scenario", "all_cases", "cases_of", "expanded", "outlines", "raised"]
+
+
+_FEW = 2
+"""So many scenarios that say the same of places are searched without a bound for all of them."""
 
 
 class Scenario(NamedTuple):
@@ -45,19 +50,23 @@ class Case:
     ----------
     floor : float array (U + 1,)
         Bound with ``u`` devices a replica, valid for the general space; constant behind its end.
-    counts : tuple of int or None
-        Numbers of stages to tell apart, where the schedule has to know it; None: all.
+    counts : tuple of (int, float) or None
+        Numbers of stages to tell apart, where the schedule has to know it, with their bounds;
+        None: all.
+    least : float
+        Another bound of all its plans.
     """
 
     batch: Batch
     grids: tuple[Grid, ...]
     modes: tuple[tuple[Mode, ...], ...]
     floor: Floats
-    counts: tuple[int, ...] | None = None
+    counts: tuple[tuple[int, float], ...] | None = None
+    least: float = 0.0
 
     def bound(self, units: int) -> float:
         """The bound with `units` devices a replica."""
-        return float(self.floor[min(units, len(self.floor) - 1)])
+        return max(self.least, float(self.floor[min(units, len(self.floor) - 1)]))
 
     def scenarios(self, layouts: tuple[str, ...], alive: int) -> list[Scenario]:
         """Layouts and windows; one replica has a single layout, the whole line."""
@@ -94,8 +103,12 @@ def expanded(search: Search, case: Case) -> list[Case]:
     batch = case.batch
     if not batch.schedule.fixes_stages:
         return [case]
-    counts = _counts(search, batch) if case.counts is None else case.counts
-    return [replace(case, batch=batch._replace(stages=s)) for s in counts]
+    counts = dict.fromkeys(_counts(search, batch), case.least)
+    if case.counts is not None:
+        counts = dict(case.counts)
+    return [
+        replace(case, batch=batch._replace(stages=s), least=least) for s, least in counts.items()
+    ]
 
 
 def _counts(search: Search, batch: Batch) -> tuple[int, ...]:
@@ -210,7 +223,7 @@ def cases_of(
         return []
     rise = np.min(list(offers.values()), axis=0)
     keep = rise < goal
-    counts: dict[Batch, tuple[int, ...] | None] = dict.fromkeys(offers)
+    counts: dict[Batch, Left | None] = dict.fromkeys(offers)
     if math.isfinite(goal) and most is None:
         counts, may = _stage_counts(search, outline, list(offers), goal)
         keep &= may
@@ -218,19 +231,22 @@ def cases_of(
         keep &= rise <= np.partition(rise[keep], most - 1)[most - 1]
     cases = []
     for grids, modes in _choices(search, outline.columns, keep):
-        for batch, stages in counts.items():
+        for batch, left in counts.items():
             search.stop()
             floor = _floor(search, batch, grids, modes)
             if math.isfinite(floor[-1]) and floor[-1] < incumbent:
-                cases.append(Case(batch, grids, modes, floor, stages))
+                case = Case(batch, grids, modes, floor)
+                if left is not None:
+                    case = replace(case, counts=left.stages, least=left.bound)
+                cases.append(case)
     return cases
 
 
 def _stage_counts(
     search: Search, outline: Outline, batches: list[Batch], goal: float
-) -> tuple[dict[Batch, tuple[int, ...] | None], NDArray[np.bool_]]:
-    """The batches and numbers of stages, and the columns, that may reach less than a goal."""
-    counts: dict[Batch, tuple[int, ...] | None] = {}
+) -> tuple[dict[Batch, Left | None], NDArray[np.bool_]]:
+    """What is left of each batch that may reach less than a goal, and the columns of any."""
+    counts: dict[Batch, Left | None] = {}
     keep = np.zeros(len(outline.columns.grid), dtype=np.bool_)
     replicas = outline.batches[0].replicas
     anywhere = _Where("", 0, len(search.line.devices) // replicas)
@@ -239,7 +255,7 @@ def _stage_counts(
         search.stop()
         left = stagewise.left(batch, _counts(search, batch), goal)
         if left.stages:
-            counts[batch] = left.stages
+            counts[batch] = left
             keep |= left.keep
     return counts, keep
 
@@ -370,16 +386,27 @@ def raised(
         No bound need be higher.
     """
     bounds = _Raised(search, case, goal)
-    rows = []
-    for scenario in scenarios:
-        units = scenario.window
-        if scenario.layout == "inner":
-            units //= case.batch.replicas
+    rows: list[Scenario] = []
+    open_by: dict[_Where, list[int]] = {}
+    for index, scenario in enumerate(scenarios):
+        units = _units(scenario)
         value = max(scenario.floor, float(floor[min(units, len(floor) - 1)]))
-        where = bounds.where(scenario)
         if value < goal * CLOSE:
+            where = bounds.where(scenario)
             value = max(value, bounds.by_stages(where))
-        if value < goal * CLOSE:
-            value = max(value, bounds.by_tables(where, units))
+            if value < goal * CLOSE:
+                open_by.setdefault(where, []).append(index)
         rows.append(scenario._replace(floor=value))
+    for where, numbers in open_by.items():
+        # the search of a few scenarios begins with such a bound, of its own places
+        if len(numbers) > _FEW:
+            for index in numbers:
+                value = bounds.by_tables(where, _units(rows[index]))
+                rows[index] = rows[index]._replace(floor=max(rows[index].floor, value))
     return rows
+
+
+def _units(scenario: Scenario) -> int:
+    """Devices a replica."""
+    inner = scenario.layout == "inner"
+    return scenario.window // (scenario.case.batch.replicas if inner else 1)

@@ -50,6 +50,7 @@ _CHUNK = 512
 _FIRST_LABELS = 1 << 14
 _BEAM_BOXES = 8
 _MOST_ENTRIES = 4_000_000
+_MOST_PLACED = 32
 
 
 @dataclass(slots=True)
@@ -91,6 +92,7 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
         default_factory=dict, init=False
     )
@@ -175,11 +177,20 @@ class Search:
 
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
-        geometry = place_stages(self.line, grids, layout, batch.replicas, window)
+        geometry = self._places(tuple(grids), layout, batch.replicas, window)
         if not geometry.spots:
             return incumbent, None
         entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
         return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
+
+    def _places(self, grids: tuple[Grid, ...], layout: str, replicas: int, window: int) -> Geometry:
+        """The places of a scenario; those of the last few are kept."""
+        key = grids, layout, replicas, window
+        if key not in self._placed:
+            if len(self._placed) >= _MOST_PLACED:
+                self._placed.pop(next(iter(self._placed)))
+            self._placed[key] = place_stages(self.line, grids, layout, replicas, window)
+        return self._placed[key]
 
     def run_relaxed(
         self,

@@ -354,7 +354,10 @@ def _open_cases(
         roots += cases_of(search, outline, state.objective)
     for root in sorted(roots, key=lambda c: c.bound(alive // c.batch.replicas)):
         for case in expanded(search, root):
-            row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
+            row = np.maximum(case.floor, case.least)
+            if not case.batch.stages:
+                # with the stages counted, the bound stage by stage is seldom less
+                row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
             if row[-1] < state.objective * CLOSE:
                 floors[case] = row
     state.general_bound = min(_relaxed_optimum(search, state.objective, floors), state.objective)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Left", "Offered", "Stagewise"]
+__all__ = ["Left", "Stagewise"]
 
 _FINE = 1e-3
 """Ranges of the largest time are halved down to this share of the incumbent."""
@@ -44,63 +44,35 @@ _RANGES = 48
 """Most ranges."""
 
 
-class Offered(NamedTuple):
-    """What a stage costs by column, each (C,).
+# The kernels take plain arrays, which compile several times faster than tuples of them.
+(
+    _O_WIDTH, _O_SIDE, _O_SECONDS, _O_SYNC, _O_STATES, _O_STORED, _O_EXTRA,
+    _O_LAST_SECONDS, _O_LAST_SYNC, _O_LAST_STATES, _O_LAST_STORED,
+    _O_FIRST_SECONDS, _O_FIRST_SYNC, _O_FIRST_STATES, _O_FIRST_STORED,
+) = range(15)  # fmt: skip
+"""What a stage costs by column, the rows of an array (15, C).
 
-    Attributes
-    ----------
-    width : devices a replica
-    side : seconds of a boundary
-    seconds, sync, states, stored : of one operator of the main kind
-    extra : bytes that any of these needs beside states and activations
-    last_seconds, last_sync, last_states, last_stored : of the last operator, if of another kind
-    first_seconds, first_sync, first_states, first_stored : of the first one
-    """
+Devices a replica; seconds of a boundary; seconds, synchronisation, bytes of states and of stored
+activations of one operator of the main kind; bytes that any of these needs besides; the same four
+of the workload's last operator, and of its first, if of another kind.
+"""
+(
+    _S_NUMBER, _S_HELD, _S_SIDES, _S_LAST, _S_FIRST, _S_OPTIONAL, _S_BARE,
+) = range(7)  # fmt: skip
+"""Stages of a pipeline in groups that hold at least so many micro-batches, the columns of (G, 7).
 
-    width: Floats
-    side: Floats
-    seconds: Floats
-    sync: Floats
-    states: Floats
-    stored: Floats
-    extra: Floats
-    last_seconds: Floats
-    last_sync: Floats
-    last_states: Floats
-    last_stored: Floats
-    first_seconds: Floats
-    first_sync: Floats
-    first_states: Floats
-    first_stored: Floats
+How many; micro-batches held; boundaries; whether the last and the first stage is in it; whether its
+stages may be absent; whether they may hold no operator of the main kind.
+"""
+(
+    _T_TOTAL, _T_LARGEST, _T_SYNC, _T_OPERATORS, _T_STEP, _T_DEVICES, _T_ROOM, _T_GOAL, _T_REST,
+) = range(9)  # fmt: skip
+"""Numbers of a pipeline, (9,).
 
-
-class _Stages(NamedTuple):
-    """Stages of a pipeline in groups of which each holds at least so many micro-batches, (G,).
-
-    `optional` ones may be absent. Those that are `bare` may hold no operator of the main kind.
-    """
-
-    number: Ints
-    held: Floats
-    sides: Floats
-    last: Floats
-    first: Floats
-    optional: Bools
-    bare: Bools
-
-
-class _Task(NamedTuple):
-    """Numbers of a pipeline: weights (sync a device), operators, step, devices, room and goal."""
-
-    total: float
-    largest: float
-    sync: float
-    operators: float
-    step: float
-    devices: float
-    room: float
-    goal: float
-    rest: float
+Weights of the sum, the largest time and (a device) the synchronisation; operators of the main kind
+and what they come in multiples of; devices a replica; bytes of a device; the goal; what no stage
+counts.
+"""
 
 
 class Left(NamedTuple):
@@ -109,14 +81,15 @@ class Left(NamedTuple):
     Attributes
     ----------
     bound : float
-    stages : tuple of int
-        Numbers of stages that may be in a better plan; (0,) where the schedule does not fix them.
+    stages : tuple of (int, float)
+        Numbers of stages that may be in a better plan, with their bounds; 0 where the schedule does
+        not fix them.
     keep : bool array (C,)
         Columns that may be.
     """
 
     bound: float
-    stages: tuple[int, ...]
+    stages: tuple[tuple[int, float], ...]
     keep: Bools
 
 
@@ -174,10 +147,10 @@ class Stagewise:
         """
         offered = self._offered(batch)
         few = self._undominated(offered)
-        widths, number = np.unique(offered.width, return_inverse=True)
+        widths, number = np.unique(offered[_O_WIDTH], return_inverse=True)
         task = self._task(batch, goal)
-        keep = np.zeros(len(offered.width), dtype=np.bool_)
-        bound, open_counts = math.inf, []
+        keep = np.zeros(offered.shape[1], dtype=np.bool_)
+        found: dict[int, float] = {}
         spans = [(s, s) for s in counts]
         if counts == (0,):
             spans = _spans(min(self._pricer.costs.workload.num_operators, self._devices))
@@ -185,14 +158,13 @@ class Stagewise:
             stages = self._stages(batch, low, high)
             rows = _ranges(offered, few, number, widths, stages, task, _FINE, _RANGES)
             if len(rows):
-                bound = min(bound, float(rows[:, 2].min()))
+                number_of = low if counts != (0,) else 0
+                value = float(rows[:, 2].min())
+                found[number_of] = min(value, found.get(number_of, math.inf))
                 _mark(offered, stages, task, rows, keep)
-                open_counts.append(low)
-        if counts == (0,) and open_counts:
-            open_counts = [0]
-        return Left(bound, tuple(open_counts), keep)
+        return Left(min(found.values(), default=math.inf), tuple(found.items()), keep)
 
-    def _offered(self, batch: Batch) -> Offered:
+    def _offered(self, batch: Batch) -> Floats:
         columns, main = self._columns, self._main
         side = batch.schedule.crossings * (self._alpha + batch.microbatch * self._volume)
         none = np.zeros(len(columns.width))
@@ -202,18 +174,18 @@ class Stagewise:
             else [columns.seconds[end], columns.sync[end], columns.states[end], columns.stored[end]]
             for end in self._ends
         ]
-        return Offered(
+        return np.stack([
             columns.width, side, columns.seconds[main], columns.sync[main], columns.states[main],
             columns.stored[main], columns.extra[main], *rows[0], *rows[1],
-        )  # fmt: skip
+        ])  # fmt: skip
 
-    def _undominated(self, offered: Offered) -> Ints:
+    def _undominated(self, offered: Floats) -> Ints:
         """Columns of which no other one of their grid is at most as large in every figure."""
         if self._few is None:
-            self._few = _front(np.ascontiguousarray(np.stack(offered).T), self._columns.grid)
+            self._few = _front(np.ascontiguousarray(offered.T), self._columns.grid)
         return self._few
 
-    def _task(self, batch: Batch, goal: float) -> _Task:
+    def _task(self, batch: Batch, goal: float) -> Floats:
         weights = batch.schedule.weights(self._objective, batch.microbatches)
         devices = self._devices
         pricer = self._pricer
@@ -226,12 +198,12 @@ class Stagewise:
         least = self._columns.seconds.min(axis=1)
         rest = weights.total * float(counts[counts > 0] @ least[counts > 0])
         step = batch.schedule.chunks if self._count > 1 else 1
-        return _Task(
+        return np.array([
             weights.total, weights.largest, weights.sync / devices, float(self._count),
             float(step), float(devices), pricer.room, goal, rest,
-        )  # fmt: skip
+        ])  # fmt: skip
 
-    def _stages(self, batch: Batch, low: int, high: int) -> _Stages:
+    def _stages(self, batch: Batch, low: int, high: int) -> Floats:
         schedule, chunks = batch.schedule, batch.schedule.chunks
         exact = low == high
         # the last stage, then groups twice as long as those before, then the first stage
@@ -254,13 +226,7 @@ class Stagewise:
             )
             sides = 2 - last - (first or (not exact and end > low))
             rows.append((end - begin, held, max(0, sides), last, first, begin > low, own >= chunks))
-        number, held_, sides_, last_, first_, optional, bare = zip(*rows, strict=True)
-        return _Stages(
-            np.array(number, dtype=np.int64), np.array(held_, dtype=np.float64),
-            np.array(sides_, dtype=np.float64), np.array(last_, dtype=np.float64),
-            np.array(first_, dtype=np.float64), np.array(optional, dtype=np.bool_),
-            np.array(bare, dtype=np.bool_),
-        )  # fmt: skip
+        return np.array(rows, dtype=np.float64)
 
 
 def _spans(most: int) -> list[tuple[int, int]]:
@@ -306,65 +272,65 @@ def _front(rows: Floats, group: Ints) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def _most(o: Any, c: int, s: Any, g: int, task: Any, limit: float) -> float:
+def _most(o: Floats, c: int, s: Floats, g: int, task: Floats, limit: float) -> float:
     """Most operators of the main kind that a stage of a group may hold in a column.
 
     -1 where it may not be at all.
     """
     time = limit
-    held = s.held[g]
-    if s.sides[g] > 0:
-        time -= s.sides[g] * o.side[c]
-    room = task.room
-    if s.last[g] > 0:
-        time -= o.last_seconds[c]
-        room -= o.last_states[c] + held * o.last_stored[c]
-    if s.first[g] > 0:
-        time -= o.first_seconds[c]
-        room -= o.first_states[c] + held * o.first_stored[c]
+    held = s[g, _S_HELD]
+    if s[g, _S_SIDES] > 0:
+        time -= s[g, _S_SIDES] * o[_O_SIDE, c]
+    room = task[_T_ROOM]
+    if s[g, _S_LAST] > 0:
+        time -= o[_O_LAST_SECONDS, c]
+        room -= o[_O_LAST_STATES, c] + held * o[_O_LAST_STORED, c]
+    if s[g, _S_FIRST] > 0:
+        time -= o[_O_FIRST_SECONDS, c]
+        room -= o[_O_FIRST_STATES, c] + held * o[_O_FIRST_STORED, c]
     if not time >= 0.0 or not room >= 0.0:
         return -1.0
-    most = task.operators
-    each = o.states[c] + held * o.stored[c]
-    if o.seconds[c] > 0.0:
-        most = min(most, time / o.seconds[c])
+    most = task[_T_OPERATORS]
+    each = o[_O_STATES, c] + held * o[_O_STORED, c]
+    if o[_O_SECONDS, c] > 0.0:
+        most = min(most, time / o[_O_SECONDS, c])
     if each > 0.0:
-        most = min(most, (room - o.extra[c]) / each)
+        most = min(most, (room - o[_O_EXTRA, c]) / each)
     # an operator that a column does not allow
-    if not o.seconds[c] < np.inf:
+    if not o[_O_SECONDS, c] < np.inf:
         most = 0.0
-    most = np.floor(most * (1.0 + 1e-9) / task.step) * task.step
-    if most >= task.step:
+    most = np.floor(most * (1.0 + 1e-9) / task[_T_STEP]) * task[_T_STEP]
+    if most >= task[_T_STEP]:
         return most
-    return 0.0 if s.bare[g] else -1.0
+    return 0.0 if s[g, _S_BARE] > 0 else -1.0
 
 
 @njit(cache=True, nogil=True)
-def _cost(o: Any, c: int, s: Any, g: int, task: Any, count: float) -> float:
+def _cost(o: Floats, c: int, s: Floats, g: int, task: Floats, count: float) -> float:
     """What a stage of so many operators of the main kind adds to the objective's sums."""
-    share = task.sync * o.width[c]
+    share = task[_T_SYNC] * o[_O_WIDTH, c]
     value = 0.0
-    if s.sides[g] > 0:
-        value += task.total * s.sides[g] * o.side[c]
-    if s.last[g] > 0:
-        value += task.total * o.last_seconds[c] + share * o.last_sync[c]
-    if s.first[g] > 0:
-        value += task.total * o.first_seconds[c] + share * o.first_sync[c]
+    if s[g, _S_SIDES] > 0:
+        value += task[_T_TOTAL] * s[g, _S_SIDES] * o[_O_SIDE, c]
+    if s[g, _S_LAST] > 0:
+        value += task[_T_TOTAL] * o[_O_LAST_SECONDS, c] + share * o[_O_LAST_SYNC, c]
+    if s[g, _S_FIRST] > 0:
+        value += task[_T_TOTAL] * o[_O_FIRST_SECONDS, c] + share * o[_O_FIRST_SYNC, c]
     if count > 0.0:
-        value += count * (task.total * o.seconds[c] + share * o.sync[c])
+        value += count * (task[_T_TOTAL] * o[_O_SECONDS, c] + share * o[_O_SYNC, c])
     return value
 
 
 @njit(cache=True, nogil=True)
 def _points(
-    o: Any, few: Ints, number: Ints, widths: Floats, s: Any, task: Any, limit: float
+    o: Floats, few: Ints, number: Ints, widths: Floats, s: Floats, task: Floats, limit: float
 ) -> tuple[Floats, Ints]:
     """Stages worth having in each group: rows (width, operators, cost), and where groups begin.
 
     Of two, the one that is no narrower, holds no more and costs no less is left out.
     """
-    groups = len(s.number)
-    steps = int(task.operators / task.step) + 1
+    groups = len(s)
+    steps = int(task[_T_OPERATORS] / task[_T_STEP]) + 1
     out = np.empty((64, 3))
     begin = np.zeros(groups + 1, np.int64)
     used = 0
@@ -375,12 +341,12 @@ def _points(
             most = _most(o, c, s, g, task, limit)
             if most < 0.0:
                 continue
-            high = int(most / task.step + 0.5)
+            high = int(most / task[_T_STEP] + 0.5)
             w = number[c]
             best[w, high] = min(best[w, high], _cost(o, c, s, g, task, most))
-            low = 0 if s.bare[g] else 1
+            low = 0 if s[g, _S_BARE] > 0 else 1
             if low < high:
-                cost = _cost(o, c, s, g, task, low * task.step)
+                cost = _cost(o, c, s, g, task, low * task[_T_STEP])
                 best[w, low] = min(best[w, low], cost)
         front = np.full(steps, np.inf)
         for w in range(len(widths)):
@@ -389,10 +355,13 @@ def _points(
                 if best[w, n] < least and best[w, n] < front[n]:
                     if used == len(out):
                         larger = np.empty((2 * used, 3))
-                        larger[:used] = out
+                        # by hand: a slice brings a check of shapes that takes seconds to compile
+                        for row in range(used):
+                            for f in range(3):
+                                larger[row, f] = out[row, f]
                         out = larger
                     out[used, 0] = widths[w]
-                    out[used, 1] = n * task.step
+                    out[used, 1] = n * task[_T_STEP]
                     out[used, 2] = best[w, n]
                     used += 1
                 least = min(least, best[w, n])
@@ -403,70 +372,59 @@ def _points(
 
 @njit(cache=True, nogil=True)
 def _dual(
-    points: Floats, begin: Ints, s: Any, task: Any, price: float, pay: float
+    points: Floats, begin: Ints, s: Floats, task: Floats, price: float, pay: float
 ) -> tuple[float, float, float]:
     """The bound at a price of devices and a pay for operators; devices and operators of it."""
-    value = pay * task.operators - price * task.devices
+    value = pay * task[_T_OPERATORS] - price * task[_T_DEVICES]
     devices, held = 0.0, 0.0
-    for g in range(len(s.number)):
+    for g in range(len(s)):
         least, width, count = np.inf, 0.0, 0.0
         for p in range(begin[g], begin[g + 1]):
             cost = points[p, 2] + price * points[p, 0] - pay * points[p, 1]
             if cost < least:
                 least, width, count = cost, points[p, 0], points[p, 1]
-        if s.optional[g] and not least < 0.0:
+        if s[g, _S_OPTIONAL] > 0 and not least < 0.0:
             continue
-        value += s.number[g] * least
-        devices += s.number[g] * width
-        held += s.number[g] * count
+        value += s[g, _S_NUMBER] * least
+        devices += s[g, _S_NUMBER] * width
+        held += s[g, _S_NUMBER] * count
     return value, devices, held
 
 
 @njit(cache=True, nogil=True)
 def _best_pay(
-    points: Floats, begin: Ints, s: Any, task: Any, price: float, start: float, need: float
+    points: Floats, begin: Ints, s: Floats, task: Floats, price: float, start: float, need: float
 ) -> tuple[float, float, float]:
     """The best bound over the pay at a price: (bound, pay, devices at the optimum).
 
     The bound is concave in the pay: the tangents on both sides of the optimum meet above it.
     """
-    n = task.operators
-    low = 0.0
-    below, devices_low, held_low = _dual(points, begin, s, task, price, low)
-    best, pay = below, low
-    if best >= need or held_low >= n:
-        return best, pay, devices_low
-    high = start
-    above, devices_high, held_high = _dual(points, begin, s, task, price, high)
-    for _ in range(200):
-        if above > best:
-            best, pay = above, high
-        if best >= need:
-            return best, pay, devices_high
-        if held_high >= n:
-            break
-        low, below, devices_low, held_low = high, above, devices_high, held_high
-        high *= 2.0
-        above, devices_high, held_high = _dual(points, begin, s, task, price, high)
-    for _ in range(40):
-        slope = held_high - held_low
-        if slope <= 0.0:
-            break
-        middle = (above - below + (n - held_low) * low - (n - held_high) * high) / slope
-        if not low < middle < high:
-            break
-        value, devices, held = _dual(points, begin, s, task, price, middle)
+    n = task[_T_OPERATORS]
+    best, pay, x = -np.inf, 0.0, 0.0
+    low, below, devices_low, held_low = 0.0, 0.0, 0.0, 0.0
+    high, above, devices_high, held_high = np.inf, 0.0, 0.0, 0.0
+    top = np.inf
+    # one place that calls the kernel: several would each be compiled
+    for _ in range(240):
+        value, devices, held = _dual(points, begin, s, task, price, x)
         if value > best:
-            best, pay = value, middle
-        if best >= need:
+            best, pay = value, x
+        if best >= need or (x == 0.0 and held >= n):
             return best, pay, devices
-        top = below + (n - held_low) * (middle - low)
-        if value >= top - 1e-9 * abs(top):
-            break
         if held >= n:
-            high, above, devices_high, held_high = middle, value, devices, held
+            high, above, devices_high, held_high = x, value, devices, held
         else:
-            low, below, devices_low, held_low = middle, value, devices, held
+            low, below, devices_low, held_low = x, value, devices, held
+        if high == np.inf:
+            x = max(start, 2.0 * x)
+            continue
+        slope = held_high - held_low
+        if slope <= 0.0 or value >= top - 1e-9 * abs(top):
+            break
+        x = (above - below + (n - held_low) * low - (n - held_high) * high) / slope
+        if not low < x < high:
+            break
+        top = below + (n - held_low) * (x - low)
     share = 0.0
     if held_high > held_low:
         share = (n - held_low) / (held_high - held_low)
@@ -475,80 +433,81 @@ def _best_pay(
 
 @njit(cache=True, nogil=True)
 def _best_dual(
-    points: Floats, begin: Ints, s: Any, task: Any, need: float
+    points: Floats, begin: Ints, s: Floats, task: Floats, need: float
 ) -> tuple[float, float, float]:
     """The best bound over both multipliers, at once if it reaches `need`: (bound, price, pay)."""
-    u = task.devices
-    scale = task.goal / task.operators / 16.0
-    low = 0.0
-    below, pay, used = _best_pay(points, begin, s, task, low, scale, need)
-    best, best_price, best_pay = below, low, pay
-    slope_low = used - u
-    if best >= need or slope_low <= 0.0:
-        return best, best_price, best_pay
-    high = task.goal / u / 16.0
-    above, pay, used = _best_pay(points, begin, s, task, high, scale, need)
-    for _ in range(200):
-        if above > best:
-            best, best_price, best_pay = above, high, pay
-        if best >= need:
-            return best, best_price, best_pay
-        if used <= u:
-            break
-        low, below, slope_low = high, above, used - u
-        high *= 2.0
-        above, pay, used = _best_pay(points, begin, s, task, high, max(scale, pay / 2.0), need)
-    slope_high = used - u
-    for _ in range(16):
-        if slope_low - slope_high <= 0.0:
-            break
-        middle = (above - below + slope_low * low - slope_high * high) / (slope_low - slope_high)
-        if not low < middle < high:
-            break
-        value, pay, used = _best_pay(points, begin, s, task, middle, scale, need)
+    u = task[_T_DEVICES]
+    scale = task[_T_GOAL] / task[_T_OPERATORS] / 16.0
+    best, best_price, best_pay, x = -np.inf, 0.0, 0.0, 0.0
+    low, below, slope_low = 0.0, 0.0, 0.0
+    high, above, slope_high = np.inf, 0.0, 0.0
+    top = np.inf
+    for _ in range(120):
+        value, pay, used = _best_pay(points, begin, s, task, x, scale, need)
         if value > best:
-            best, best_price, best_pay = value, middle, pay
-        top = below + slope_low * (middle - low)
-        if best >= need or value >= top - 1e-6 * task.goal:
+            best, best_price, best_pay = value, x, pay
+        if best >= need or (x == 0.0 and used <= u):
             break
         if used <= u:
-            high, above, slope_high = middle, value, used - u
+            high, above, slope_high = x, value, used - u
         else:
-            low, below, slope_low = middle, value, used - u
+            low, below, slope_low = x, value, used - u
+        if high == np.inf:
+            x = max(task[_T_GOAL] / u / 16.0, 2.0 * x)
+            continue
+        slope = slope_low - slope_high
+        if slope <= 0.0 or value >= top - 1e-6 * task[_T_GOAL]:
+            break
+        x = (above - below + slope_low * low - slope_high * high) / slope
+        if not low < x < high:
+            break
+        top = below + slope_low * (x - low)
     return best, best_price, best_pay
 
 
 @njit(cache=True, nogil=True)
 def _ranges(
-    o: Any, few: Ints, number: Ints, widths: Floats, s: Any, task: Any, fine: float, most: int
+    o: Floats,
+    few: Ints,
+    number: Ints,
+    widths: Floats,
+    s: Floats,
+    task: Floats,
+    fine: float,
+    most: int,
 ) -> Floats:
     """Ranges of the largest time below the goal: rows (lower end, upper end, bound, price, pay)."""
     rows = np.zeros((most + 4, 5))
-    rows[0, 1] = task.goal / (task.total + task.largest)
+    rows[0, 1] = task[_T_GOAL] / (task[_T_TOTAL] + task[_T_LARGEST])
     used, ready = 1, 0
     while True:
         if overdue():
             raise KernelStopped
         while ready < used:
             low, high = rows[ready, 0], rows[ready, 1]
-            outside = task.largest * low + task.rest
+            outside = task[_T_LARGEST] * low + task[_T_REST]
             points, begin = _points(o, few, number, widths, s, task, high * 1.000000001)
-            value, price, pay = _best_dual(points, begin, s, task, task.goal - outside)
+            value, price, pay = _best_dual(points, begin, s, task, task[_T_GOAL] - outside)
             rows[ready, 2] = (value + outside) * (1.0 - 1e-11)
             rows[ready, 3], rows[ready, 4] = price, pay
-            if rows[ready, 2] >= task.goal:
+            if rows[ready, 2] >= task[_T_GOAL]:
                 used -= 1
-                rows[ready] = rows[used]
+                for f in range(5):
+                    rows[ready, f] = rows[used, f]
             else:
                 ready += 1
         if used == 0:
             break
-        least = np.argmin(rows[:used, 2])
+        least = 0
+        for r in range(used):
+            if rows[r, 2] < rows[least, 2]:
+                least = r
         low, high = rows[least, 0], rows[least, 1]
-        if task.largest * (high - low) <= fine * task.goal or used >= most:
+        if task[_T_LARGEST] * (high - low) <= fine * task[_T_GOAL] or used >= most:
             break
         middle = 0.5 * (low + high)
-        rows[least] = rows[used - 1]
+        for f in range(5):
+            rows[least, f] = rows[used - 1, f]
         rows[used - 1, 0], rows[used - 1, 1] = low, middle
         rows[used, 0], rows[used, 1] = middle, high
         ready = used - 1
@@ -557,24 +516,24 @@ def _ranges(
 
 
 @njit(cache=True, nogil=True)
-def _mark(o: Any, s: Any, task: Any, rows: Floats, keep: Any) -> None:
+def _mark(o: Floats, s: Floats, task: Floats, rows: Floats, keep: Any) -> None:
     """Mark the columns that some stage may take in a plan below the goal."""
-    columns = len(o.width)
+    columns = o.shape[1]
     costs = np.empty(columns)
     for r in range(len(rows)):
         bound, price, pay = rows[r, 2], rows[r, 3], rows[r, 4]
-        for g in range(len(s.number)):
-            smallest = 0.0 if s.optional[g] else np.inf
+        for g in range(len(s)):
+            smallest = 0.0 if s[g, _S_OPTIONAL] > 0 else np.inf
             for c in range(columns):
                 most = _most(o, c, s, g, task, rows[r, 1] * 1.000000001)
                 costs[c] = np.inf
                 if most >= 0.0:
-                    low = 0.0 if s.bare[g] else task.step
-                    costs[c] = price * o.width[c] + min(
+                    low = 0.0 if s[g, _S_BARE] > 0 else task[_T_STEP]
+                    costs[c] = price * o[_O_WIDTH, c] + min(
                         _cost(o, c, s, g, task, low) - pay * low,
                         _cost(o, c, s, g, task, most) - pay * most,
                     )
                     smallest = min(smallest, costs[c])
             for c in range(columns):
-                if bound + (costs[c] - smallest) < task.goal:
+                if bound + (costs[c] - smallest) < task[_T_GOAL]:
                     keep[c] = True
