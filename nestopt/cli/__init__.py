@@ -27,10 +27,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     before = _quiet_until_imported()
     try:
-        from nestopt.cli.interrupts import Interrupts
+        from nestopt.cli.interrupts import interrupts
 
         # a signal may come while the commands are still being imported
-        with Interrupts():
+        with interrupts():
             from nestopt.cli.app import main as run
 
             run(argv)
@@ -47,4 +47,5 @@ def _quiet_until_imported() -> dict[int, Any]:
     def leave(number: int, _: object) -> None:
         os._exit(128 + number)
 
-    return {n: signal.signal(n, leave) for n in (signal.SIGINT, signal.SIGTERM)}
+    heard = (signal.SIGINT, signal.SIGTERM)
+    return {n: signal.signal(n, leave) for n in heard if signal.getsignal(n) is not signal.SIG_IGN}
