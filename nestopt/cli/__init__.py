@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         The words after the program's name; those of the process by default.
     """
-    before = _quiet_until_imported()
+    before = _quiet()
     try:
         from nestopt.cli.interrupts import interrupts
 
@@ -35,11 +35,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
             run(argv)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if argv is None:
+            # the process ends; Python takes its time to tidy up
+            _quiet()
+        else:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def _quiet_until_imported() -> dict[int, Any]:
+def _quiet() -> dict[int, Any]:
     """Signals end the program at once and without a traceback; the handlers that were there."""
     if threading.current_thread() is not threading.main_thread():
         return {}

@@ -205,7 +205,9 @@ class Watch:
         for each in list(self.callbacks):
             # again, since a solver that had not begun when it was told did not hear it
             each()
-        if self.reason == "time" and _compiling():
+        if _compiling():
+            if self.reason == "interrupted" and not self.owed:
+                self.throw()
             self._restart()
         used = time.process_time() - self._used
         idle = time.perf_counter() - self._since
