@@ -76,8 +76,14 @@ def test_a_transfer_never_starts_before_its_source_holds_the_chunk() -> None:
 GROUPS = {"all": slice(None), "half": slice(None, None, 2)}
 
 
-@pytest.mark.parametrize("latency", ["blocking", "pipelined"])
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    ("group", "latency"),
+    [
+        ("all", "blocking"),
+        ("half", "pipelined"),
+        *slow([("all", "pipelined"), ("half", "blocking")]),
+    ],
+)
 @pytest.mark.parametrize("network", ["mesh2d:3x4", "ndv2:2", "dgx-a100:2x4", "fat-tree:4"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_on_every_kind_of_network(network, pattern, group, latency) -> None:
