@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import Interrupted, UsageError
 from nestopt.core.stop import Watch, on_stop, shielded
 from nestopt.study.directory import LOCK, RECORDS
+from nestopt.study.execute import run_cell
 from nestopt.study.provenance import spec_hash
 from nestopt.study.records import Appender, Lock
 
@@ -105,8 +106,6 @@ def _on_this_machine(
     """Records as they come, `jobs` processes at once; `stop` or closing the iterator ends them."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from nestopt.study.execute import run_cell
-
     with ThreadPoolExecutor(jobs) as pool:
         try:
             futures = [pool.submit(run_cell, task, directory, stop.is_set) for task in tasks]
@@ -160,8 +159,6 @@ def _cluster_cell(task: Task, directory: str, event: str) -> dict[str, Any] | No
     import time
 
     from distributed import Event
-
-    from nestopt.study.execute import run_cell
 
     flag = Event(event)
     asked = time.monotonic()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.errors import NestoptError
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
 from nestopt.placement.model.plan import Plan, Stage
@@ -95,8 +96,6 @@ def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Float
 
 
 def _chain_only(workload: Workload) -> None:
-    from nestopt.core.errors import NestoptError
-
     if not workload.is_chain:
         raise NestoptError(
             f"workload {workload.name!r} is not a chain; this baseline splits chains only "
@@ -174,7 +173,10 @@ def _uniform_of(
                 if not fitting[split][index]:
                     continue
                 for layout in layouts if d > 1 else layouts[:1]:
-                    yield uniform_plan(devices, ends, grid, mode, d, b, layout, schedule)
+                    plan = uniform_plan(devices, ends, grid, mode, d, b, layout, schedule)
+                    whole = alive == len(judge.cluster.alive)
+                    if whole or judge.space.admits(plan, judge.cluster) is None:
+                        yield plan
 
 
 def _may_fit(
