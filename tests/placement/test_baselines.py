@@ -316,14 +316,15 @@ def test_uniform_plans_may_drain_incomplete_groups(method):
     """Never worse than on the whole nodes alone, and better than ranks that straddle the hole."""
     workload = named("workload", "gpt3-18.4b,batch=64,layers=4")
     cluster = named("cluster", "dgx-h100-40")
-    space = PlanSpace.parse({"tensor": "8", "microbatch": "1,2"}, PlanSpace.named("default-1"))
-    holes = PlacementInstance(workload, cluster.fail([5]), space)
-    whole = PlacementInstance(workload, cluster.fail(range(8)), space)
+    text = {"tensor": "8", "microbatch": "1,2", "structure": "general"}
+    space = PlanSpace.parse(text, PlanSpace.named("default-1"))
+    holes = PlacementInstance(workload, cluster.fail([13]), space)
+    whole = PlacementInstance(workload, cluster.fail(range(8, 16)), space)
     found, drained = run(method, holes), run(method, whole)
     check_result(found)
     assert found.objective <= drained.objective
     devices = np.concatenate([s.devices.ravel() for s in found.solution.stages])
-    assert not set(devices.tolist()) & set(range(8))
+    assert not set(devices.tolist()) & set(range(8, 16))
 
 
 def test_uniform_methods_look_at_the_clock_without_a_plan():
