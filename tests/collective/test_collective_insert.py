@@ -44,7 +44,7 @@ def test_all_reduce_on_random_networks_and_groups(latency: str) -> None:
             assert verified(problem).objective <= copies.objective + sums.objective
 
 
-@pytest.mark.parametrize("network", ["dgx-a100:2x4", "fat-tree:4"])
+@pytest.mark.parametrize("network", ["dgx-a100:2x4", *slow(["fat-tree:4"])])
 def test_switches_and_chunks(network: str) -> None:
     for pattern in ("all-gather", "all-reduce", "broadcast", "reduce"):
         verified(instance(network, pattern, chunks_per_npu=2), effort=0.1)

@@ -80,8 +80,15 @@ def test_unequal_links_and_fine_ticks() -> None:
     check_schedule(problem, Schedule.from_json(result.solution_json))
 
 
-@pytest.mark.parametrize("pattern", ["all-reduce", "all-to-all"])
-@pytest.mark.parametrize("name", ["mesh2d:2x3", "switch:4"])
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("all-reduce", "switch:4"),
+        ("all-to-all", "switch:4"),
+        ("all-to-all", "mesh2d:2x3"),
+        *slow([("all-reduce", "mesh2d:2x3")]),
+    ],
+)
 def test_other_patterns_stay_valid(pattern: str, name: str) -> None:
     problem = instance(name, pattern)
     start = get_method("collective", "greedy")(problem, SolveOptions())

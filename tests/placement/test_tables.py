@@ -139,7 +139,7 @@ def test_what_leaves_a_group_keeps_to_ports_and_uplinks() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["all-gather", "all-reduce", "all-to-all"])
-@pytest.mark.parametrize("layout", [*LAYOUTS[:5], *slow(LAYOUTS[5:])])
+@pytest.mark.parametrize("layout", [*LAYOUTS[:3], LAYOUTS[4], *slow([LAYOUTS[3], *LAYOUTS[5:]])])
 def test_a_line_suffices_at_every_size(layout: Layout, pattern: str) -> None:
     chunk, chunks = 100_000, 3
     instance = instance_of(layout, pattern, chunk, chunks)
@@ -184,17 +184,18 @@ def test_a_pair_by_hand() -> None:
 def test_tables_can_be_made_and_used(each: int) -> None:
     """Two nodes of `each` devices."""
     cluster, every = cluster_of((each, 2)), 2 * each
-    sizes = [2.0**16, 2.0**24]
+    sizes, members = ([2.0**24], [every]) if each == 2 else ([2.0**16, 2.0**24], [2, every])
     seen: list[tuple[int, int]] = []
     table, compared = make_table(
-        cluster, sizes, [2, every], progress=lambda done, n, _: seen.append((done, n))
+        cluster, sizes, members, progress=lambda done, n, _: seen.append((done, n))
     )
-    layouts = layouts_on(cluster, [2, every])
+    layouts = layouts_on(cluster, members)
     assert seen == [(i, len(layouts)) for i in range(len(layouts))]
-    assert len(compared) == 3 * 2 * len(layouts)
+    assert len(compared) == 3 * len(sizes) * len(layouts)
     assert CollectiveTable.from_json(table.to_json()).to_json() == table.to_json()
-    again, _ = make_table(cluster, sizes, [every])
-    assert again.rows == tuple(row for row in table.rows if row.layout.members == every)
+    if len(members) > 1:
+        again, _ = make_table(cluster, sizes, [every])
+        assert again.rows == tuple(row for row in table.rows if row.layout.members == every)
     # both halves of the tree at work at once: faster than one level after the other
     both = [c for c in compared if c.layout == Layout((each, 2), (1,)) and c.size > 1e7]
     assert min(c.line / c.formulas for c in both) < 0.95

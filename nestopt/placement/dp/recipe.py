@@ -37,7 +37,7 @@ def recipe_plan(instance: PlacementInstance, options: SolveOptions) -> tuple[flo
     judge = Judge(instance, replace(options, progress=None, time_limit=limit), "megatron")
     tried = 0
     for plan in recipe_plans(judge):
-        if instance.space.admits(plan, instance.cluster) is None:
+        if plan is not None and instance.space.admits(plan, instance.cluster) is None:
             judge.price(plan)
             tried += judge.plan is not None
         if tried >= _PLANS or judge.over:
