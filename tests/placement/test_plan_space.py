@@ -177,7 +177,9 @@ def test_a_menu_nobody_sees_is_no_problem():
     assert solve(tiny, SolveOptions()).objective == pytest.approx(0.1, rel=1e-3)
     rows = bounds(tiny, SolveOptions())
     assert all(row["value"] <= 0.1 * (1 + 1e-3) for row in rows)
-    assert rows[0]["witness"]["space"] == "'full' (general)"
+    # the bound of the devices' work holds in any space
+    spaces = {row["name"]: row["witness"]["space"] for row in rows}
+    assert spaces == {"compute": "every plan of MODEL.md", "relaxed": "'full' (general)"}
     general = tiny.over(PlanSpace.parse("general"))
     found = get_method("placement", "cpsat")(general, SolveOptions(time_limit=60.0))
     assert found.termination.reason is Reason.OPTIMAL
