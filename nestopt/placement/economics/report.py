@@ -114,9 +114,8 @@ class CostReport:
                  f"{self.devices_paid} devices{beside}")
             )  # fmt: skip
         if self.energy is not None:
-            found.append(
-                ("energy", f"{self.energy / 3.6e9:,.4g} MWh at {self.terms.power:g} W a device used")
-            )  # fmt: skip
+            megawatt_hours = f"{self.energy / 3.6e9:,.4g} MWh"
+            found.append(("energy", f"{megawatt_hours} at {self.terms.power:g} W a device used"))
         if self.failures is not None:
             found += self._failure_rows(self.failures)
         return found
