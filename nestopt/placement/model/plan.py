@@ -271,9 +271,9 @@ class Plan:
             How many the model is trained on: ``"15T"``, ``3e11``.
         **terms
             ``price`` (money for a device and hour), ``power`` (watts of a device used),
-            ``failures`` (``"llama3"``, ``"rsc1"``, ``"rsc2"``, ``"tpuv4"``, or interruptions a device and day),
-            ``checkpoint``, ``restart``, ``repair`` (seconds, or text with a unit) and ``spares``
-            (nodes); see `nestopt.placement.economics.terms.Terms`.
+            ``failures`` (``"llama3"``, ``"rsc1"``, ``"rsc2"``, ``"tpuv4"``, or
+            interruptions a device and day), ``checkpoint``, ``restart``, ``repair`` (seconds, or
+            text with a unit) and ``spares`` (nodes); see `nestopt.placement.economics.terms.Terms`.
 
         Returns
         -------
