@@ -84,7 +84,9 @@ def nestopt(
       3  solve: proved infeasible
       4  solve: no solution within the limit
       5  a check failed
-      130, 143  ended by Ctrl-C or SIGTERM before there was anything to keep
+      130, 143  ended by Ctrl-C or by SIGTERM: before a search began, with cells
+         of a study missing, or by the second one. A search that the first one
+         ends returns what it has, with the status that this has
     """
 
 

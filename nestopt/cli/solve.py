@@ -156,6 +156,7 @@ def solve(
       3  proved infeasible (the reason is printed)
       4  no solution within the limit
       5  the checker refused the solution; nothing is written
+      130, 143  Ctrl-C or SIGTERM before the search began, or a second one
     """
     from nestopt import api
     from nestopt.cli import inputs
