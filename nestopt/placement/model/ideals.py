@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def enumerate_ideals(
     after_start, after_list = _flatten(successors)
     words = max(1, -(-count // _WORD))
     # a chain needs no search, and so no kernel that would have to be compiled
-    chain = all(int(u) in predecessors[v] for u, v in zip(order, order[1:], strict=False))
+    chain = all(int(u) in predecessors[v] for u, v in pairwise(order))
     if chain and count < limit:
         return _chain(order, rank, words)
     masks, sizes = _generate(order, before_start, before_list, words, limit)
