@@ -223,7 +223,7 @@ def test_the_full_space_has_better_plans(workload, cluster, value):
 
 @pytest.mark.slow
 def test_failed_devices_over_the_full_space():
-    """The archived value, 33.88 s, is of the menu that the entry names; the full space has 32.29."""
+    """The archived value, 33.88 s, is of the menu of the entry; the full space has 32.29."""
     entry = library_instance("llama3-70b-256-failed")
     assert entry.space == PlanSpace.named("default-1")
     assert search_structured(entry, SolveOptions()).bound == pytest.approx(33.8791770, rel=1e-8)
