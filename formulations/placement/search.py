@@ -21,6 +21,7 @@ from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.admission import fixed_choices
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
+from nestopt.placement.bounds.general import compute_bound
 from nestopt.placement.bounds.why import explain
 from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.clock import Clock, SearchStopped
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Model", "Run", "search"]
 
 _SHARE_OF_START = 0.3
+_SHARE_OF_BOUNDS = 0.1
+"""Shares of the time limit: of the plan and the relaxation to start from, and of first bounds."""
 _SECONDS_OF_A_CONFLICT = 60.0
 """At most so long for each model that is asked whether some families are in conflict."""
 
@@ -140,7 +143,7 @@ class Run:
             )
         deadline = self.clock.begin + self.clock.limit
         self.data = PlacementData(self.instance, deadline)
-        self.bounds = {s: quick_bound(self.data, s) for s in self._scenarios()}
+        self.bounds = self._first_bounds()
         self.stats |= {"scenarios": len(self.bounds), "models": 0, "repairs": 0, "notes": []}
         if self.extended:
             own = [a.name for a in self.additions] or [self.model_class.__name__]
@@ -156,6 +159,16 @@ class Run:
         return bool(self.additions) or "as_published" not in self.model_class.__dict__
 
     # --- what is left to do ----------------------------------------------------------------------
+
+    def _first_bounds(self) -> dict[Scenario, float]:
+        """A bound of each scenario: the arithmetic one for those that there is no time for."""
+        row = compute_bound(self.data.workload, self.data.cluster, self.data.objective)
+        share = self.options.time_limit * _SHARE_OF_BOUNDS
+        found: dict[Scenario, float] = {}
+        for scenario in self._scenarios():
+            late = self.clock.seconds > share
+            found[scenario] = float(row["value"]) if late else quick_bound(self.data, scenario)
+        return found
 
     def _scenarios(self) -> list[Scenario]:
         workload, alive = self.data.workload, len(self.data.alive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ _PLANS = 24
 _OPERATORS = 1000
 """Splitting more operators evenly takes longer than it is worth."""
 _SECONDS = 2.0
-"""Seconds at most."""
+"""Seconds of computing at most; a machine that others load too still has a plan by then."""
 
 
 def recipe_plan(instance: PlacementInstance, options: SolveOptions) -> tuple[float, Plan | None]:
@@ -33,13 +34,13 @@ def recipe_plan(instance: PlacementInstance, options: SolveOptions) -> tuple[flo
     workload = instance.workload
     if not workload.is_chain or workload.num_operators > _OPERATORS:
         return math.inf, None
-    limit = min(_SECONDS, options.time_limit)
-    judge = Judge(instance, replace(options, progress=None, time_limit=limit), "megatron")
+    judge = Judge(instance, replace(options, progress=None), "megatron")
+    began = time.process_time()
     tried = 0
     for plan in recipe_plans(judge):
         if plan is not None and instance.space.admits(plan, instance.cluster) is None:
             judge.price(plan)
             tried += judge.plan is not None
-        if tried >= _PLANS or judge.over:
+        if tried >= _PLANS or judge.over or time.process_time() - began > _SECONDS:
             break
     return judge.best, judge.plan
