@@ -25,6 +25,7 @@ from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.model.schedules import OneForwardOneBackward
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.cost import config_of
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Search:
         self.pricer = Pricer(self.costs, self.line.cluster, self.best, grids, modes)
         pipelines = space.pipelines(workload)
         self.has_plain_schedule = any(isinstance(p, OneForwardOneBackward) for p in pipelines)
+        self.free = space.structure is not Structure.CONTIGUOUS
         self.whole = all(p.chunks == 1 for p in pipelines)
 
     def divisible(self, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
@@ -177,7 +179,7 @@ class Search:
 
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
-        geometry = place_stages(self.line, grids, layout, batch.replicas, window)
+        geometry = place_stages(self.line, grids, layout, batch.replicas, window, self.free)
         if not geometry.spots:
             return incumbent, None
         entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
@@ -367,11 +369,12 @@ class Search:
         while ints[label, 3] >= 0:
             lower, place, width, parent, entry, _ = (int(x) for x in ints[label])
             upper = int(ints[parent, 0])
+            grid, mode = entries.choices[entries.choice[entry]]
             stages.append(
                 Stage(
                     self.lattice.operators(lower, upper),
-                    config_of(*entries.choices[entries.choice[entry]]),
-                    geometry.devices(width, place),
+                    config_of(grid, mode),
+                    geometry.devices(width, place, grid, int(entries.member[entry])),
                 )
             )
             label = parent
