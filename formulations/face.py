@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 from nestopt.core.errors import UsageError, unknown_name
 from nestopt.core.options import SolveOptions
 from nestopt.formulations.families import Addition, families_of
+from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +184,6 @@ def formulation(
     """
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
     if method not in ("milp", "cpsat"):
         raise unknown_name("exact model", method, ["milp", "cpsat"])

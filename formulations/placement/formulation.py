@@ -9,7 +9,7 @@ from nestopt.core.errors import UsageError
 from nestopt.formulations.face import Formulation
 from nestopt.formulations.placement.cpsat import PlacementCpsat
 from nestopt.formulations.placement.milp import PlacementMilp
-from nestopt.formulations.placement.search import Run
+from nestopt.formulations.placement.search import Run, search
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
@@ -64,8 +64,6 @@ class _PlacementFormulation(Formulation):
 
     def run(self, options: SolveOptions) -> Result:
         """Solve with these options."""
-        from nestopt.formulations.placement.search import search
-
         options = replace(options, set={**self.options.set, **options.set})
         return search(self.instance, options, self.method, self.model_class, self.additions)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError, UsageError
 from nestopt.study.directory import LOCK, RECORDS
+from nestopt.study.execute import run_cell
 from nestopt.study.provenance import spec_hash
 from nestopt.study.records import Appender, Lock
 
@@ -114,8 +115,6 @@ def _on_this_machine(tasks: list[Task], directory: str, jobs: int) -> Generator[
     """Records as they come, `jobs` processes at once; closing the iterator ends them."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from nestopt.study.execute import run_cell
-
     stop = threading.Event()
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -165,8 +164,6 @@ def _cluster_cell(task: Task, directory: str, event: str) -> dict[str, Any] | No
     import time
 
     from distributed import Event
-
-    from nestopt.study.execute import run_cell
 
     flag = Event(event)
     asked = time.monotonic()

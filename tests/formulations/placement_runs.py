@@ -31,7 +31,6 @@ from nestopt.formulations.placement.scenario import Scenario, ScenarioData
 from nestopt.placement.dp.solve import solve as solve_dp
 from nestopt.placement.judge.check import check_plan
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:

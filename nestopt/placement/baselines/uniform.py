@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.errors import NestoptError
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.baselines.split import even_split
 from nestopt.placement.model.plan import Plan, Stage
@@ -68,8 +69,6 @@ def _layer_times(judge: Judge, grid: Grid, mode: Mode, microbatch: int) -> Float
 
 
 def _chain_only(workload: Workload) -> None:
-    from nestopt.core.errors import NestoptError
-
     if not workload.is_chain:
         raise NestoptError(
             f"workload {workload.name!r} is not a chain; this baseline splits chains only "

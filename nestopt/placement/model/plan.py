@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.core.errors import unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
@@ -288,7 +288,6 @@ class Plan:
     @classmethod
     def from_json(cls, data: Any, *, file: str | None = None) -> Plan:
         """A plan from its JSON form (shape and types only; the checker judges it)."""
-        from nestopt.core.errors import InputError
         from nestopt.core.io import validate_model
         from nestopt.placement.model.files import PlanFile
 

@@ -12,6 +12,9 @@ import numpy as np
 
 from nestopt.core.units import format_bytes, format_seconds
 from nestopt.placement.judge.check import Pricing, StagePrice, price
+from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.partitioning.piper import PiperProblem
 from nestopt.placement.show.orders import NOTE, has_other_orders, order_words
 
 if TYPE_CHECKING:
@@ -22,9 +25,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
-    from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.workload import Workload
-    from nestopt.placement.partitioning.piper import PiperProblem
 
 __all__ = [
     "describe",
@@ -237,9 +238,6 @@ def describe(result: Result, console: Console) -> None:
         Holds its instance.
     console : rich.console.Console
     """
-    from nestopt.placement.model.of_result import instance_of
-    from nestopt.placement.model.plan import Plan
-
     instance = instance_of(result)
     _headline(result, console, f" over space {instance.space.label}")
     if result.solution_json is None:
@@ -334,8 +332,6 @@ def describe_piper(result: Result, console: Console) -> None:
     """
     from rich.markup import escape
     from rich.table import Table
-
-    from nestopt.placement.partitioning.piper import PiperProblem
 
     _headline(result, console)
     if result.solution_json is None:
