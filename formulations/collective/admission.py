@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.model.schedule import REDUCE
 from nestopt.core.result import Reason
+from nestopt.formulations.base import Admission
 from nestopt.formulations.collective.cpsat import CollectiveCpsat
 from nestopt.formulations.collective.grid import GridProblem, Send, finest_tick, grid_problem
 from nestopt.formulations.collective.milp import CollectiveMilp
-from nestopt.formulations.face import Admission
 from nestopt.formulations.families import conflict, families_of
 
 if TYPE_CHECKING:

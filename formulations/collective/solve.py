@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
-    from nestopt.formulations.face import Admission
+    from nestopt.formulations.base import Admission
     from nestopt.formulations.families import Addition
     from nestopt.formulations.solvers.adapters import Outcome
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nestopt.core.errors import CheckError, NestoptError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed
-from nestopt.formulations.face import Admission
+from nestopt.formulations.base import Admission
 from nestopt.formulations.families import conflict, families_of
 from nestopt.formulations.placement.admission import fixed_choices
 from nestopt.formulations.placement.data import PlacementData

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -308,3 +309,30 @@ def test_repair_keeps_to_the_overlap_of_the_space(small):
     assert all(stage.config.overlap for stage in repaired.solution.stages)
     assert repaired.objective >= blind.objective  # something had to be repaired
     assert repaired.objective >= run("dp", shrunk).objective * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("method", CHAINS_ONLY)
+def test_uniform_plans_may_drain_incomplete_groups(method):
+    """Never worse than on the whole nodes alone, and better than ranks that straddle the hole."""
+    workload = named("workload", "gpt3-18.4b,batch=64,layers=4")
+    cluster = named("cluster", "dgx-h100-40")
+    text = {"tensor": "8", "microbatch": "1,2", "structure": "general"}
+    space = PlanSpace.parse(text, PlanSpace.named("default-1"))
+    holes = PlacementInstance(workload, cluster.fail([13]), space)
+    whole = PlacementInstance(workload, cluster.fail(range(8, 16)), space)
+    found, drained = run(method, holes), run(method, whole)
+    check_result(found)
+    assert found.objective <= drained.objective
+    devices = np.concatenate([s.devices.ravel() for s in found.solution.stages])
+    assert not set(devices.tolist()) & set(range(8, 16))
+
+
+def test_uniform_methods_look_at_the_clock_without_a_plan():
+    """A space in which nothing fits is searched for ever without a plan to price."""
+    instance = PlacementInstance(
+        named("workload", "llama3-405b"), named("cluster", "dgx-h100-16"), PlanSpace.named("full")
+    )
+    began = time.process_time()
+    result = run("grid", instance, time_limit=0.2)
+    assert result.termination.limit.value in ("time", "iterations")
+    assert time.process_time() - began < 10

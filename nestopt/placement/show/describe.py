@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.units import format_bytes, format_seconds
+from nestopt.placement.economics.report import mfu
 from nestopt.placement.judge.check import Pricing, StagePrice, price
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
@@ -39,16 +40,6 @@ __all__ = [
 
 WIDTH = 80
 MOST_ROWS = 40
-
-
-def mfu(workload: Workload, cluster: Cluster, plan: Plan, seconds: float) -> float:
-    """Model FLOPs utilization: model FLOPs of an iteration over what the devices used could do."""
-    peak = sum(
-        cluster.types[kind].peak
-        for stage in plan.stages
-        for kind in cluster.type_of[stage.devices.ravel()].tolist()
-    )
-    return workload.iteration_flops / (seconds * peak)
 
 
 def number_ranges(numbers: Iterable[int]) -> list[str]:
