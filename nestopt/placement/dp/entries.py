@@ -87,10 +87,7 @@ class Entries:
         return parts
 
     def cut(self, kept: NDArray[np.bool_], spots: int, chunks: int) -> Entries:
-        """The entries of the blocks kept, of which micro-batches are held in so many chunks.
-
-        With 0 chunks any part of a micro-batch may be held.
-        """
+        """The entries of the blocks kept, of which micro-batches are held in so many chunks."""
         order, start, holds = _cut(
             self.start, self.seconds, self.sync, self.holds, kept, spots, chunks
         )
@@ -343,7 +340,7 @@ def _cut(
             if kept[r]:
                 for e in range(start[s * rows + r], start[s * rows + r + 1]):
                     held = holds[e]
-                    if held < np.inf and chunks > 0:
+                    if held < np.inf:
                         tasks = np.floor(held * chunks)
                         if (tasks + 1) / chunks <= held:
                             tasks += 1
