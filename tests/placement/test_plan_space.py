@@ -59,6 +59,37 @@ def test_a_space_survives_text_and_json(text):
     assert str(space).endswith(str(space.structure))
 
 
+def test_a_file_from_before_axes_had_an_order_is_contiguous():
+    """Its ``structured`` meant that, and its hash stays."""
+    contiguous = PlanSpace.parse("full contiguous")
+    data = contiguous.to_json()
+    assert data["structure"] == "structured" and "orders" not in data
+    assert PlanSpace.from_json(data).structure is Structure.CONTIGUOUS
+    wide = PlanSpace.parse("full structured").to_json()
+    assert wide == data | {"orders": "any"}
+    assert PlanSpace.from_json(wide).structure is Structure.STRUCTURED
+    assert PlanSpace.from_json({"structure": "contiguous"}).structure is Structure.CONTIGUOUS
+    assert PlanSpace.parse("structured").structure is Structure.STRUCTURED
+    for wrong in ({"structure": "general", "orders": "any"}, {"structure": "structured",
+                  "orders": 3}, {"orders": "any"}):  # fmt: skip
+        with pytest.raises(InputError, match="orders"):
+            PlanSpace.from_json(wrong)
+
+
+def test_frameworks_deal_their_ranks_out_contiguously():
+    """A name has a structure of its own, unless another is said or the space was general."""
+    of = {name: space.structure for name, space in SPACE_NAMES.items()}
+    assert {name for name, structure in of.items() if structure is Structure.STRUCTURED} == {
+        "full", "default", "4d"
+    }  # fmt: skip
+    for name, structure in of.items():
+        assert PlanSpace.parse(name).structure is structure
+        assert PlanSpace.parse(f"{name} general").structure is Structure.GENERAL
+        assert PlanSpace.parse(f"structured {name}").structure is Structure.STRUCTURED
+        assert PlanSpace.parse(name, PlanSpace.parse("general")).structure is Structure.GENERAL
+    assert PlanSpace.parse("default-1 structured").label == "'default-1' (structured)"
+
+
 def test_the_names_of_schedules_agree():
     assert tuple(ScheduleName) == SCHEDULE_NAMES
 
@@ -75,7 +106,7 @@ def test_the_names_of_schedules_agree():
         ("schedule=1f1b chunks=2", "plan space, chunks: .* only interleaved"),
         ("chunks=1", "plan space, chunks: 1; expected integers from 2"),
         ("uniform=maybe", "plan space, uniform: 'maybe'; expected true or false"),
-        ("structure=loose", "plan space, structure: 'loose'; expected one of structured"),
+        ("structure=loose", "plan space, structure: 'loose'; expected one of contiguous"),
         ("tensor=1 tensor=2", "tensor is given twice"),
     ],
 )
@@ -186,7 +217,7 @@ def test_a_menu_nobody_sees_is_no_problem():
     assert found.objective == pytest.approx(0.1, rel=1e-3)
     menu = solve(tiny.over(PlanSpace.named("default-1")), SolveOptions())
     assert menu.objective == pytest.approx(0.3, rel=1e-3)
-    assert menu.witness is not None and menu.witness["space"] == "'default-1' (structured)"
+    assert menu.witness is not None and menu.witness["space"] == "'default-1' (contiguous)"
     check_result(menu)
 
 

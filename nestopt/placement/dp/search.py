@@ -24,6 +24,7 @@ from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.model.schedules import OneForwardOneBackward
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.cost import config_of
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Search:
         self.pricer = Pricer(self.costs, self.line.cluster, self.best, grids, modes)
         pipelines = space.pipelines(workload)
         self.has_plain_schedule = any(isinstance(p, OneForwardOneBackward) for p in pipelines)
+        self.free = space.structure is not Structure.CONTIGUOUS
         self.whole = all(p.chunks == 1 for p in pipelines)
 
     def divisible(self, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
@@ -189,7 +191,7 @@ class Search:
         if key not in self._placed:
             if len(self._placed) >= _MOST_PLACED:
                 self._placed.pop(next(iter(self._placed)))
-            self._placed[key] = place_stages(self.line, grids, layout, replicas, window)
+            self._placed[key] = place_stages(self.line, grids, layout, replicas, window, self.free)
         return self._placed[key]
 
     def run_relaxed(
@@ -379,11 +381,12 @@ class Search:
         while ints[label, 3] >= 0:
             lower, place, width, parent, entry, _ = (int(x) for x in ints[label])
             upper = int(ints[parent, 0])
+            grid, mode = entries.choices[entries.choice[entry]]
             stages.append(
                 Stage(
                     self.lattice.operators(lower, upper),
-                    config_of(*entries.choices[entries.choice[entry]]),
-                    geometry.devices(width, place),
+                    config_of(grid, mode),
+                    geometry.devices(width, place, grid, int(entries.member[entry])),
                 )
             )
             label = parent
