@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-__all__ = ["Batch", "Draft", "Order", "Site"]
+__all__ = ["Batch", "Draft", "Order", "Site", "order_of", "shuffled"]
 
 
 class Batch(NamedTuple):
@@ -99,14 +99,13 @@ class Order:
     def block(self, begin: int, end: int) -> Blocks:
         """The operators from `begin` to `end` as a block to price."""
         first, last = self._tied
-        both = 0 <= first and begin <= first and last < end
+        both = first >= 0 and begin <= first and last < end
         return Blocks(
             (self.counts[end] - self.counts[begin])[None],
             self._cuts[begin : begin + 1],
             self._cuts[end : end + 1],
             np.array([self._params if both else 0.0]),
         )
-
 
     def key(self, begin: int, end: int) -> bytes:
         """Equal for blocks that are priced alike, in any order."""
@@ -173,3 +172,26 @@ class Draft:
 def order_of(plan: Plan) -> list[int]:
     """The operators of a plan, stage after stage; every prefix is an ideal."""
     return [operator for stage in plan.stages for operator in sorted(stage.operators)]
+
+
+def shuffled(
+    workload: Workload, operators: Sequence[int], rng: np.random.Generator
+) -> tuple[int, ...]:
+    """Some operators in a random order in which each comes after those that it needs."""
+    inside = set(operators)
+    needs = {o: len(inside.intersection(workload.predecessors[o])) for o in operators}
+    readers: dict[int, list[int]] = {o: [] for o in operators}
+    for operator in operators:
+        for before in workload.predecessors[operator]:
+            if before in inside:
+                readers[before].append(operator)
+    ready = sorted(o for o, count in needs.items() if count == 0)
+    out = []
+    while ready:
+        chosen = ready.pop(int(rng.integers(len(ready))))
+        out.append(chosen)
+        for reader in readers[chosen]:
+            needs[reader] -= 1
+            if needs[reader] == 0:
+                ready.append(reader)
+    return tuple(out)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.core.stop import check
-from nestopt.placement.lns.draft import Draft, Order
+from nestopt.placement.lns.draft import Draft, Order, shuffled
 from nestopt.placement.lns.layouts import Roles, plain_lines, random_line
 from nestopt.placement.lns.skeletons import Skeleton
 
@@ -150,7 +150,8 @@ class Moves:
             axis = int(rng.integers(2))
             size = devices.shape[axis]
             i, j = int(rng.integers(size)), int(rng.integers(size))
-            return devices.take(i, axis=axis), devices.take(j, axis=axis)
+            rows = devices if axis == 0 else devices.T
+            return rows[i], rows[j]
         if kind < 0.8:
             length = int(2 ** rng.integers(1, max(2, int(math.log2(count)))))
             starts = rng.integers(0, count - length + 1, size=2)
@@ -185,9 +186,7 @@ class Moves:
         changes = []
         for order in self._orders(roles):
             deal = roles.place(order, base)
-            changes.append(
-                {q + i: row for i, row in enumerate(zip(grids, deal, strict=True))}
-            )
+            changes.append({q + i: row for i, row in enumerate(zip(grids, deal, strict=True))})
         return self._changed(draft, changes)
 
     def _orders(self, roles: Roles) -> list[list[Ints]]:
@@ -251,16 +250,10 @@ class Moves:
         """Two neighbouring stages of a graph with their operators in another topological order."""
         q = int(self.rng.integers(len(draft.ends) - 1))
         begin, cut, end = draft.begins[q], draft.ends[q], draft.ends[q + 1]
-        before = self.prices.workload.predecessors
         out = []
         for _ in range(self.batch // 4 + 1):
-            rest = list(draft.order.operators[begin:end])
-            mixed: list[int] = []
-            while rest:
-                ready = [o for o in rest if not set(before[o]) & set(rest)]
-                chosen = ready[int(self.rng.integers(len(ready)))]
-                mixed.append(chosen)
-                rest.remove(chosen)
+            held = draft.order.operators[begin:end]
+            mixed = shuffled(self.prices.workload, held, self.rng)
             operators = list(draft.order.operators)
             # inside a stage the order is free, so one of it is taken
             operators[begin:end] = sorted(mixed[: cut - begin]) + sorted(mixed[cut - begin :])

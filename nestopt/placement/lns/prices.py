@@ -265,8 +265,8 @@ class Prices:
             found = self.costs.rates(grid, modes, b, d, stacked, types)
             self._rates |= {(group, key): found[i] for i, key in enumerate(new)}
         by_block: dict[bytes, list[bytes]] = {}
-        for profile, block in rows:
-            by_block.setdefault(block, []).append(profile)
+        for profile, name in rows:
+            by_block.setdefault(name, []).append(profile)
         for name, held in by_block.items():
             block = rows[held[0], name][1]
             stacked = np.stack([profiles[key] for key in held])

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from nestopt.core.stop import check
-from nestopt.placement.lns.draft import Draft, Order
+from nestopt.placement.lns.draft import Draft, Order, shuffled
 from nestopt.placement.lns.moves import Moves
 from nestopt.placement.lns.skeletons import Skeleton, Skeletons
 
@@ -28,12 +29,27 @@ __all__ = ["Pool", "Search"]
 
 _POOL = 8
 _MOST_SKELETONS = 20_000
-_CHUNK = 256
+"""A space of fewer is surveyed whole."""
+_DRAWN = 2000
+_ORDERS = 8
+"""Skeletons, and orders of a graph's operators, that stand for those of a larger space."""
+_CHUNK = 128
+_SMALL = 64
+"""Devices up to which a skeleton is laid out in every way that `Moves.built` knows."""
 _PATIENCE = 30
 """Rounds without a better draft until another one of the pool is taken."""
 _WORSE = (0.0, 0.0, 0.003, 0.01, 0.03)
 """By how much a draft may be worse than the one that it replaces; one of these is drawn."""
 _CLOSE = 1.0 - 1e-9
+
+
+class _Row(NamedTuple):
+    """A skeleton of the survey; ascending by estimate."""
+
+    estimate: float
+    number: int
+    skeleton: Skeleton
+    order: Order
 
 
 @dataclass(slots=True)
@@ -99,64 +115,74 @@ class Search:
     # --- first drafts ----------------------------------------------------------------------------
 
     def survey(self, most: int) -> Iterator[None]:
-        """Build the skeletons of the least estimates, `most` of them; yields after each."""
-        rows: list[tuple[float, int, Skeleton]] = []
-        batch: list[Skeleton] = []
-        for index, skeleton in enumerate(self._sample()):
-            batch.append(skeleton)
-            if len(batch) == _CHUNK:
-                self._estimate(batch, rows, index)
-                batch = []
+        """Build the skeletons of the least estimates, `most` of them; yields now and then."""
+        rows: list[_Row] = []
+        for order in self._orders():
+            self.skeletons.follow(order)
+            skeletons = self._sample()
+            while batch := list(islice(skeletons, _CHUNK)):
+                check()
+                for skeleton, value in zip(
+                    batch, self.skeletons.estimate(batch).tolist(), strict=True
+                ):
+                    if value < self.pool.best:
+                        rows.append(_Row(value, len(rows), skeleton, order))
                 yield
-        self._estimate(batch, rows, _MOST_SKELETONS + len(batch))
-        rows.sort(key=lambda row: row[:2])
-        for estimate, _, skeleton in rows[:most]:
-            if estimate >= self.pool.best:
+        for row in sorted(rows)[:most]:
+            if row.estimate >= self.pool.best:
                 break
-            draft, value = self.moves.built(skeleton, few=len(self.prices.alive) > 64)
-            self.priced += 1
-            if draft is not None:
-                self.offer(value, draft)
+            self._build(row.skeleton, row.order)
             yield
 
+    def _build(self, skeleton: Skeleton, order: Order) -> None:
+        self.skeletons.follow(order)
+        draft, value = self.moves.built(skeleton, few=len(self.prices.alive) > _SMALL)
+        self.priced += 1
+        if draft is not None:
+            self.offer(value, draft)
+
+    def _orders(self) -> list[Order]:
+        """The start's order; of a graph, some others at random."""
+        workload, first = self.prices.workload, self.skeletons.order
+        found = {first.operators: first}
+        if not workload.is_chain:
+            for _ in range(_ORDERS - 1):
+                mixed = shuffled(workload, first.operators, self.rng)
+                found.setdefault(mixed, Order(workload, self.prices.costs, mixed))
+        return list(found.values())
+
     def _sample(self) -> Iterator[Skeleton]:
-        """All skeletons of a small space; of a large one those around the pool, and regular ones."""
+        """All skeletons of a small space; of a large one some around the best, and regular ones."""
         if self.skeletons.count(_MOST_SKELETONS) < _MOST_SKELETONS:
             yield from self.skeletons.all()
             return
         seen: set[Skeleton] = set()
-        for _ in range(4 * _CHUNK):
-            if not self.pool.rows:
-                drawn = self.skeletons.random()
-            else:
+        for index in range(_DRAWN):
+            if index % 2 and self.pool.rows:
                 drawn = self.skeletons.mutation(Skeleton.of(self.pool.rows[0][1]))
+            else:
+                drawn = self.skeletons.random()
             if drawn is not None and drawn not in seen:
                 seen.add(drawn)
                 yield drawn
-            drawn = self.skeletons.random()
-            if drawn is not None and drawn not in seen:
-                seen.add(drawn)
-                yield drawn
-
-    def _estimate(
-        self, batch: list[Skeleton], rows: list[tuple[float, int, Skeleton]], index: int
-    ) -> None:
-        if not batch:
-            return
-        check()
-        for place, value in enumerate(self.skeletons.estimate(batch).tolist()):
-            if value < self.pool.best:
-                rows.append((value, index - len(batch) + place, batch[place]))
 
     # --- rounds ----------------------------------------------------------------------------------
 
     def improve(self, rounds: int) -> Iterator[None]:
         """Rounds from the pool; yields after each."""
+        while self.rounds < rounds and not self.pool.rows:
+            # nothing has fitted yet
+            self.rounds += 1
+            drawn = self.skeletons.random()
+            if drawn is not None:
+                self._build(drawn, self.skeletons.order)
+            yield
+        if not self.pool.rows:
+            return
         moves = self.moves.all
         weights = np.ones(len(moves))
-        # nothing else gives a plan that is not a neighbour on the same devices
         current, value, idle = self._pick()
-        while self.rounds < rounds and self.pool.rows:
+        while self.rounds < rounds:
             self.rounds += 1
             chance = weights / weights.sum()
             which = int(self.rng.choice(len(moves), p=chance))

@@ -158,6 +158,8 @@ class _Run:
     @property
     def closed(self) -> bool:
         """Whether the plan meets the bound as closely as asked."""
+        if self.plan is None:
+            return False
         return self.value - self.bound.value <= (self.options.rel_gap + _AGREES) * self.value
 
     # --- the search ------------------------------------------------------------------------------
