@@ -162,7 +162,7 @@ class Run:
         found = []
         for d, b in self.space.batches(workload, alive):
             layouts = [""]
-            if self.space.structure is Structure.STRUCTURED:
+            if self.space.structure is not Structure.GENERAL:
                 # with one replica both layouts are the same
                 layouts = list(self.space.layouts) if d > 1 else ["inner"]
             for schedule in self.space.pipelines(workload):
@@ -277,7 +277,7 @@ class Run:
     def _scenario_of(self, plan: Plan) -> ScenarioData:
         """The scenario of a plan of the space."""
         layout: str | None = ""
-        if self.space.structure is Structure.STRUCTURED:
+        if self.space.structure is not Structure.GENERAL:
             layout = structured_layout(self.data.cluster, plan) if plan.replicas > 1 else "inner"
         stages = len(plan.stages) if plan.pipeline.chunks > 1 else 0
         scenario = Scenario(plan.replicas, plan.microbatch, layout or "", stages, plan.pipeline)

@@ -242,9 +242,11 @@ def _choices(
     if stated is None:
         usual = getattr(found, "objectives", OBJECTIVES[name])[0]
         return {"objective": objective or usual, "space": "structured"}, settings
+    structure, orders = stated.structure.recorded
     return {
         "objective": str(found.objective),
-        "space": str(stated.structure),
+        "space": structure,
+        **({"orders": orders} if orders else {}),
         "plans": stated.plans_text,
     }, settings
 

@@ -53,6 +53,11 @@ class Judge:
         """Seconds since the start."""
         return time.perf_counter() - self._began
 
+    @property
+    def over(self) -> bool:
+        """Whether the time limit is over, or somebody asked to stop."""
+        return self.seconds > self.options.time_limit or requested()
+
     def price(self, plan: Plan) -> float:
         """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
         self.priced += 1
@@ -88,7 +93,7 @@ class Judge:
             for plan in plans:
                 if plan is not None:
                     self.price(plan)
-                if self.seconds > self.options.time_limit or requested():
+                if self.over:
                     self.limit = "time"
                     break
         except KeyboardInterrupt:

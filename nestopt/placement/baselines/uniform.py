@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["solve_grid", "solve_megatron", "uniform_plan"]
+__all__ = ["recipe_plans", "solve_grid", "solve_megatron", "uniform_plan"]
 
 
 def uniform_plan(
@@ -219,17 +219,17 @@ def _all_hold_experts(workload: Workload, ends: Sequence[int]) -> bool:
     )
 
 
-def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result:
-    """The best balanced manual recipe (Megatron-LM's degrees, chosen well).
+def recipe_plans(judge: Judge) -> Iterator[Plan | None]:
+    """The plans of the manual recipe, until none can beat the best any more; None in between.
 
     Where the space leaves out the recipe's ZeRO stage, sequence parallelism or layout, what it
     offers instead.
     """
-    judge = Judge(instance, options, "megatron")
-    node = int(np.bincount(instance.cluster.group_of[0][instance.cluster.alive]).max(initial=1))
-    alive = len(instance.cluster.alive)
+    cluster = judge.cluster
+    node = int(np.bincount(cluster.group_of[0][cluster.alive]).max(initial=1))
     s = judge.space
-    grids = [g for g in s.grids(instance.workload, alive) if g.t <= node and g.x == g.z == 1]
+    grids = s.grids(judge.workload, len(cluster.alive))
+    grids = [g for g in grids if g.t <= node and g.x == g.z == 1]
 
     def modes(grid: Grid) -> Sequence[Mode]:
         offered = judge.costs.modes(grid, s.zero, s.recompute, s.sequence, s.overlap, s.hides)
@@ -241,7 +241,13 @@ def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result
         return recipe or offered
 
     layouts = [Layout.INNER] if Layout.INNER in s.layouts else s.layouts
-    return judge.run(_uniform(judge, grids, modes, layouts, full=True))
+    return _uniform(judge, grids, modes, layouts, full=True)
+
+
+def solve_megatron(instance: PlacementInstance, options: SolveOptions) -> Result:
+    """The best balanced manual recipe (Megatron-LM's degrees, chosen well)."""
+    judge = Judge(instance, options, "megatron")
+    return judge.run(recipe_plans(judge))
 
 
 def solve_grid(instance: PlacementInstance, options: SolveOptions) -> Result:
