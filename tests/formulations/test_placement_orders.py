@@ -35,7 +35,7 @@ def hold(seed: int) -> bool:
 
 
 def test_exact_models_choose_the_order_of_the_axes():
-    assert sum(hold(seed) for seed in (1, 7, 8, 10)) >= 2
+    assert sum(hold(seed) for seed in (1, 7, 8)) >= 2
 
 
 @pytest.mark.slow
