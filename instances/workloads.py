@@ -16,7 +16,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.io import read_json
 from nestopt.fourd.models import model_names, named_model
+from nestopt.instances.readers.huggingface import is_huggingface, transformer_of
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.pricing.parameters import current_set
 
@@ -148,9 +150,6 @@ def _value(name: str, pair: str) -> int:
 
 
 def _of_file(path: str, sequence: int) -> Transformer:
-    from nestopt.core.io import read_json
-    from nestopt.instances.readers.huggingface import is_huggingface, transformer_of
-
     data = read_json(path)
     if not is_huggingface(data):
         raise InputError(

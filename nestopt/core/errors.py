@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "CheckError", "InputError", "NestoptError", "SolverError", "UsageError", "naming",
-    "unknown_name",
+    "CheckError", "InputError", "Interrupted", "NestoptError", "SolverError", "UsageError",
+    "naming", "unknown_name",
 ]  # fmt: skip
 
 
@@ -46,6 +46,21 @@ class CheckError(NestoptError):
 
 class SolverError(NestoptError):
     """A back-end solver is missing or broke down."""
+
+
+class Interrupted(NestoptError):
+    """A run was ended by a signal; what it has finished is kept (exit status 128 + `number`).
+
+    Parameters
+    ----------
+    message : str
+    number : int
+        The signal's.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        self.number = number
+        super().__init__(message)
 
 
 @contextmanager

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
+__all__ = ["METADATA", "draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
 
-_METADATA: dict[str, dict[str, str | None]] = {
+METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
     ".png": {"Software": "nestopt"},
     ".svg": {"Date": None, "Creator": "nestopt"},
@@ -53,13 +53,13 @@ def plot_plan(workload: Workload, cluster: Cluster, plan: Plan, target: Path) ->
     import matplotlib as mpl
 
     ending = Path(target).suffix.lower()
-    if ending not in _METADATA:
+    if ending not in METADATA:
         raise UsageError(f"{target}: expected a name that ends in .pdf, .png or .svg")
     style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
     with mpl.rc_context(style):
         figure = draw_plan(workload, cluster, plan)
         whole = BytesIO()  # a picture that fails half-way leaves no file
-        figure.savefig(whole, format=ending[1:], metadata=_METADATA[ending], dpi=200)
+        figure.savefig(whole, format=ending[1:], metadata=METADATA[ending], dpi=200)
     Path(target).write_bytes(whole.getvalue())
 
 
