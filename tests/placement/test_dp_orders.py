@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from random_instances import TinyInstance, tiny_instance, tree_instance
+from random_tables import families_on, random_table
 from truth import check_outcome, search, structured_optimum
 
 from nestopt.core.options import SolveOptions
@@ -65,6 +66,21 @@ def test_dp_finds_the_enumerated_optimum_over_orders_a_thousand_times(block):
     assert feasible > 10
     assert gained > 5
     agree_on(range(5000 + 10 * block, 5010 + 10 * block), decomposed=True)
+
+
+def test_dp_over_orders_with_a_table_of_collectives():
+    """The lines of a table are prices of groups as well: strided ones have layouts of their own."""
+    changed = gained = 0
+    for seed in range(7, 11):
+        rng = np.random.default_rng(seed)
+        tiny = tree_instance(rng)
+        table = random_table(rng, tiny.cluster, families_on(rng, tiny.cluster, 60))
+        tabled = replace(tiny, cluster=tiny.cluster.with_collectives(table))
+        gained += agree(tabled)[1]
+        plain, other = (search(over(case, "structured")) for case in (tiny, tabled))
+        changed += other.objective < plain.objective * (1 - 1e-9)
+    assert changed > 0
+    assert gained > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
