@@ -18,6 +18,7 @@ from nestopt.collective.bounds.distances import distance_bound
 from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
+from nestopt.collective.bounds.spreads import spread_bound
 from nestopt.core.stop import noticed
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ BOUNDS = (
     "merging",
     "work",
     "partition",
+    "spread",
     "flow",
 )
 # what holds only where partial sums move; all else holds where they are copied, too
@@ -50,6 +52,7 @@ _EXPLAIN = {
     "delivery": "chunks that must cross a cut in time to reach one NPU",
     "merging": "sums that come to one NPU before any message can hold two contributions",
     "partition": "chunks that must pass between the blocks of a partition",
+    "spread": "chunks that enter a block late and must still reach every member of it",
     "work": "chunks times their shortest distance over the total capacity",
     "flow": "multicommodity-flow prices on links",
 }
@@ -103,7 +106,7 @@ def best_bound(
         Names of `BOUNDS`; the others are left out.
     """
     effort = min(effort, time_limit)
-    names = ["distance", "ingress", "egress", "merging", "work", "partition"]
+    names = ["distance", "ingress", "egress", "merging", "work", "partition", "spread"]
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:
@@ -214,6 +217,7 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
     ),
     "merging": lambda forward, _, budget: merging_bound(forward, budget),
     "partition": lambda forward, _, budget: partition_bound(forward, budget),
+    "spread": lambda forward, backward, budget: _either(spread_bound, forward, backward, budget),
     "work": lambda forward, _, budget: work_bound(forward),
     "flow": lambda forward, _, budget: flow_bound(forward, budget),
 }
@@ -257,6 +261,8 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
             "counted"
         )
         return witness
+    if kind == "spread":
+        return witness | _spread_witness(row)
     backward = bool(row.get("backward", False))
     inside = ~row["inside"] if backward and kind == "cut" else row["inside"]
     listed = np.flatnonzero(inside)
@@ -285,3 +291,24 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
         f"they can all have done so at {row['value']} ps and no earlier"
     )
     return witness
+
+
+def _spread_witness(row: dict[str, Any]) -> dict[str, Any]:
+    backward = bool(row.get("backward", False))
+    found = {key: int(row[key]) for key in ("part", "moment", "need")}
+    found |= {"backward": backward, "nodes": np.flatnonzero(row["inside"]).tolist()}
+    begin = ""
+    if "other" in row:
+        found |= {key: int(row[key]) for key in ("early", "left")}
+        found |= {"other": np.flatnonzero(row["other"]).tolist()}
+        begin = (
+            f"at most {row['early']} of them have all contributions of the other block sent "
+            f"before {row['left']} ps; "
+        )
+    when = " in reversed time" if backward else ""
+    found["arithmetic"] = (
+        f"{row['need']} chunks must come to a block{when}; {begin}those that come at "
+        f"{row['moment']} ps or later can have reached every member at {row['value']} ps and no "
+        "earlier"
+    )
+    return found
