@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.instances.network import strongly_connected
 from nestopt.instances.streams import stream
@@ -19,7 +20,6 @@ from nestopt.instances.streams import stream
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nestopt.collective.model.topology import Topology
     from nestopt.instances.network import Network
     from nestopt.placement.model.cluster import Cluster
 
@@ -274,7 +274,6 @@ def failed_by_number(place: Cluster | Topology, text: str) -> Cluster | Topology
     InputError
         If the text holds no numbers, or there is no such device.
     """
-    from nestopt.collective.model.topology import Topology
     from nestopt.instances.options import numbers_of
 
     numbers = numbers_of(text, place.name)

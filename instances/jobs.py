@@ -22,6 +22,7 @@ from nestopt.core.errors import unknown_name
 from nestopt.instances.spec import parse_spec
 from nestopt.instances.streams import stream
 from nestopt.instances.trees import device_type
+from nestopt.instances.workloads import by_name
 from nestopt.placement.model.workload import Edge, Operator, Workload
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ def workload_by_name(name: str) -> Workload:
     """
     if name.partition(":")[0] in FAMILIES:
         return random_workload(name)
-    from nestopt.instances.workloads import by_name
-
     return by_name(name)
 
 

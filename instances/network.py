@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from nestopt.collective.model.topology import Topology
     from nestopt.instances.spec import LinkSpec
 
 __all__ = ["Network", "NetworkBuilder", "network_of", "strongly_connected"]
@@ -77,8 +77,6 @@ class Network:
 
     def topology(self) -> Topology:
         """The same network as the solvers see it."""
-        from nestopt.collective.model.topology import Topology
-
         return Topology(
             name=self.name,
             num_nodes=self.num_nodes,

@@ -30,11 +30,14 @@ import numpy as np
 
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.units import parse_bandwidth, parse_time
+from nestopt.instances.clustering import cluster_of
+from nestopt.instances.clusters import by_name
 from nestopt.instances.failures import RATES
 from nestopt.instances.heterogeneity import log_uniform, parse_factor
 from nestopt.instances.options import split_name
 from nestopt.instances.spec import parse_spec
 from nestopt.instances.streams import stream
+from nestopt.instances.topologies import network_by_name
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level, Override
 from nestopt.placement.pricing.parameters import current_set
 
@@ -117,15 +120,10 @@ def base_cluster(name: str) -> Cluster:
         return tree(parse_spec(name))
     if name.startswith("of:"):
         return _clustered(name)
-    from nestopt.instances.clusters import by_name
-
     return by_name(name)
 
 
 def _clustered(name: str) -> Cluster:
-    from nestopt.instances.clustering import cluster_of
-    from nestopt.instances.topologies import network_by_name
-
     _, opening, rest = name.partition("(")
     topology, _, tail = rest.rpartition(")")
     spec = parse_spec(f"of:{tail.removeprefix(',')}" if tail else "of")

@@ -16,7 +16,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.io import read_json
 from nestopt.fourd.models import model_names, named_model
+from nestopt.instances.readers.huggingface import is_huggingface, transformer_of
 from nestopt.placement.model.transformer import Transformer, expand
 from nestopt.placement.pricing.parameters import current_set
 
@@ -108,6 +110,8 @@ def configuration(name: str) -> tuple[Transformer, int]:
     head, *pairs = name.split(",")
     settings = {_key(pair): _value(name, pair) for pair in pairs}
     batch = settings.pop("batch", 0)
+    if batch < 1 and "batch" in name.replace("=", ",").split(","):
+        raise InputError(f"{batch}; expected at least 1", field=f"{name}: batch")
     if head.endswith(".json"):
         for key, value in (("seq", settings.get("sequence", 0)), ("batch", batch)):
             if not value:
@@ -148,9 +152,6 @@ def _value(name: str, pair: str) -> int:
 
 
 def _of_file(path: str, sequence: int) -> Transformer:
-    from nestopt.core.io import read_json
-    from nestopt.instances.readers.huggingface import is_huggingface, transformer_of
-
     data = read_json(path)
     if not is_huggingface(data):
         raise InputError(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nestopt.collective.model.schedule import REDUCE
 from nestopt.core.result import Reason
+from nestopt.formulations.base import Admission
+from nestopt.formulations.collective.cpsat import CollectiveCpsat
 from nestopt.formulations.collective.grid import GridProblem, Send, finest_tick, grid_problem
-from nestopt.formulations.face import Admission
+from nestopt.formulations.collective.milp import CollectiveMilp
 from nestopt.formulations.families import conflict, families_of
 
 if TYPE_CHECKING:
@@ -23,9 +26,6 @@ _SECONDS = 60.0
 
 def model_of(kind: str) -> type[Any]:
     """The class of a kind's model on a time grid."""
-    from nestopt.formulations.collective.cpsat import CollectiveCpsat
-    from nestopt.formulations.collective.milp import CollectiveMilp
-
     return CollectiveMilp if kind == "milp" else CollectiveCpsat
 
 
@@ -80,8 +80,6 @@ def admission(
 
 def _on_grid(problem: GridProblem, schedule: Schedule, tick: int) -> list[Send] | None:
     """The sends in ticks; None if one starts between two, or is of a chunk that never moves."""
-    from nestopt.collective.model.schedule import REDUCE
-
     index = {chunk.number: i for i, chunk in enumerate(problem.chunks)}
     rows = zip(
         schedule.chunk.tolist(),

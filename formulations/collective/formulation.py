@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nestopt.formulations.base import Formulation
 from nestopt.formulations.collective import solve as search
 from nestopt.formulations.collective.admission import admission, is_impossible
 from nestopt.formulations.collective.cpsat import CollectiveCpsat
 from nestopt.formulations.collective.grid import finest_tick, grid_problem
 from nestopt.formulations.collective.milp import CollectiveMilp
-from nestopt.formulations.face import Formulation
 from nestopt.formulations.families import conflict
 
 if TYPE_CHECKING:
     from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
-    from nestopt.formulations.face import Admission
+    from nestopt.formulations.base import Admission
 
 __all__ = ["Cpsat", "Milp"]
 

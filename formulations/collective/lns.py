@@ -21,11 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.core.errors import UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed, requested
+from nestopt.formulations.collective.cpsat import CollectiveCpsat
 from nestopt.formulations.collective.grid import Chunk, GridProblem, Send, finest_tick, grid_problem
+from nestopt.formulations.collective.intervals import CollectiveIntervals
+from nestopt.formulations.collective.search import starting_schedule
 from nestopt.formulations.collective.sends import schedule_of, sends_of
 
 if TYPE_CHECKING:
@@ -50,8 +54,6 @@ def solve(instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import schedule_result
     from nestopt.collective.judge.check import check_schedule
-    from nestopt.collective.model.connectivity import find_separation
-    from nestopt.formulations.collective.search import starting_schedule
 
     begin = time.perf_counter()
     separation = find_separation(instance)
@@ -300,14 +302,10 @@ class _Search:
         index = {chunk.number: c for c, chunk in enumerate(residual.chunks)}
         hint = [replace(s, chunk=index[s.chunk]) for s in freed if s.chunk in index]
         if self._by_grid(residual, horizon):
-            from nestopt.formulations.collective.cpsat import CollectiveCpsat
-
             grid = CollectiveCpsat(residual, horizon)
             grid.minimize_late(target)
             outcome, sends = grid.solve(hint, **settings)
         else:
-            from nestopt.formulations.collective.intervals import CollectiveIntervals
-
             times = CollectiveIntervals(residual, 0, horizon)
             times.minimize_late(target)
             outcome, sends = times.solve(hint, **settings)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.core.errors import InputError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat
 
 if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
-    from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
 
 __all__ = ["StepModel", "StepSend", "solve_sccl", "step_outcome"]
@@ -236,7 +236,6 @@ def solve_sccl(instance: CollectiveInstance, options: SolveOptions) -> Result:
 def timed(instance: CollectiveInstance, sends: list[StepSend]) -> Schedule:
     """The sends of an algorithm on the instance's links, step by step, the idlest link first."""
     from nestopt.collective.bounds import reverse_instance
-    from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 
     backward = instance.collective.has_reduction
     work = reverse_instance(instance) if backward else instance

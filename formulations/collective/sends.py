@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.formulations.collective.grid import GridProblem, Send, grid_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.collective.model.instance import CollectiveInstance
-    from nestopt.collective.model.schedule import Schedule
 
 __all__ = ["pruned", "schedule_of", "sends_of"]
 
@@ -59,8 +59,6 @@ def sends_of(work: CollectiveInstance, schedule: Schedule, tick: int, backward: 
     work : CollectiveInstance
         The instance, or its time-reversed copy if `backward`.
     """
-    from nestopt.collective.model.schedule import REDUCE
-
     moved = [part for part in work.collective.parts if len(part.npus) > 1]
     if len(moved) != len(work.collective.parts):
         return []
@@ -101,8 +99,6 @@ def schedule_of(
         Whether sends may be dropped that serve no purpose, and others start sooner than their
         ticks say.
     """
-    from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
-
     problem = grid_problem(work, tick, round_up=True)
     exact = grid_problem(work, 1)
     kept = pruned(problem, sends) if retime else sorted(sends, key=lambda s: (s.start, s.link))

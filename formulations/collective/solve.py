@@ -12,12 +12,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.judge.check import check_schedule
-from nestopt.core.errors import UsageError
+from nestopt.collective.model.connectivity import find_separation
+from nestopt.core.errors import CheckError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed
+from nestopt.formulations.collective.cpsat import CollectiveCpsat
 from nestopt.formulations.collective.grid import GridProblem, Send, finest_tick, grid_problem
+from nestopt.formulations.collective.intervals import CollectiveIntervals
+from nestopt.formulations.collective.milp import CollectiveMilp
 from nestopt.formulations.collective.search import Search, starting_schedule
 from nestopt.formulations.collective.sends import pruned, schedule_of, sends_of
+from nestopt.formulations.collective.shared.solve import search_shared
+from nestopt.formulations.collective.symmetry import find_symmetries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
-    from nestopt.formulations.face import Admission
+    from nestopt.formulations.base import Admission
     from nestopt.formulations.families import Addition
     from nestopt.formulations.solvers.adapters import Outcome
 
@@ -120,7 +126,6 @@ class Solver:
 
     def run(self) -> Result:
         from nestopt.collective.bounds import best_bound
-        from nestopt.collective.model.connectivity import find_separation
 
         instance = self.instance
         separation = find_separation(instance)
@@ -159,8 +164,6 @@ class Solver:
         from nestopt.collective.bounds import reverse_instance
 
         if self.instance.copies_sums:
-            from nestopt.formulations.collective.shared.solve import search_shared
-
             return search_shared(
                 self.kind,
                 self.instance,
@@ -274,8 +277,6 @@ class Solver:
 
     def _by_horizons(self, problem: GridProblem, state: Search, known: Sequence[Send]) -> None:
         """Decide horizon after horizon, upwards from the bound."""
-        from nestopt.formulations.collective.symmetry import find_symmetries
-
         wanted = self.choice("symmetry") == "yes" and not self.additions
         symmetries = find_symmetries(problem) if wanted else []
         self.stats["symmetries"] = len(symmetries)
@@ -364,11 +365,7 @@ class Solver:
 
     def _model(self, problem: GridProblem, horizon: int, symmetries: Any) -> Any:
         if self.kind == "milp":
-            from nestopt.formulations.collective.milp import CollectiveMilp
-
             return CollectiveMilp(problem, horizon, symmetries, self._stop, self.additions)
-        from nestopt.formulations.collective.cpsat import CollectiveCpsat
-
         return CollectiveCpsat(problem, horizon, symmetries, self._stop, self.additions)
 
     def _stop(self) -> None:
@@ -396,8 +393,6 @@ class Solver:
 
     def _by_intervals(self, problem: GridProblem, state: Search, known: Sequence[Send]) -> None:
         """Minimize in one model with times instead of ticks."""
-        from nestopt.formulations.collective.intervals import CollectiveIntervals
-
         top = state.high
         if top is None:
             # one chunk after another, each over the longest path
@@ -458,8 +453,6 @@ class Solver:
         found = schedule_of(work, sends, tick, backward)
         if not self.additions:
             return found
-        from nestopt.core.errors import CheckError
-
         for candidate in (
             found,
             schedule_of(work, pruned(grid_problem(work), sends), tick, backward, retime=False),

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 from nestopt.formulations.families import family, name_of
 from nestopt.formulations.placement.config import DENSE, JOINT, TYPES
 from nestopt.formulations.placement.model import PlacementModel
+from nestopt.formulations.placement.search import search
+from nestopt.formulations.solvers.adapters import solve_cpsat
 from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
@@ -50,8 +52,6 @@ _PARAMETER_UNITS = 10**6
 
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """Solve a placement instance by constraint programming."""
-    from nestopt.formulations.placement.search import search
-
     return search(instance, options, "cpsat", PlacementCpsat)
 
 
@@ -631,8 +631,6 @@ class PlacementCpsat(PlacementModel):
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
         from dataclasses import replace
-
-        from nestopt.formulations.solvers.adapters import solve_cpsat
 
         found = solve_cpsat(
             self.model,

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import UsageError
-from nestopt.formulations.face import Formulation
+from nestopt.formulations.base import Formulation
 from nestopt.formulations.placement.cpsat import PlacementCpsat
 from nestopt.formulations.placement.milp import PlacementMilp
-from nestopt.formulations.placement.search import Run
+from nestopt.formulations.placement.search import Run, search
 
 if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
-    from nestopt.formulations.face import Admission
+    from nestopt.formulations.base import Admission
     from nestopt.formulations.placement.scenario import Scenario
     from nestopt.placement.model.plan import Plan
 
@@ -64,8 +64,6 @@ class _PlacementFormulation(Formulation):
 
     def run(self, options: SolveOptions) -> Result:
         """Solve with these options."""
-        from nestopt.formulations.placement.search import search
-
         options = replace(options, set={**self.options.set, **options.set})
         return search(self.instance, options, self.method, self.model_class, self.additions)
 

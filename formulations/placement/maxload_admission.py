@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.result import Reason
-from nestopt.formulations.face import Admission
+from nestopt.formulations.base import Admission
 from nestopt.formulations.families import conflict, families_of
 
 if TYPE_CHECKING:

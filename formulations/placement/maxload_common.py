@@ -22,8 +22,9 @@ import numpy as np
 
 from nestopt.core.errors import SolverError
 from nestopt.core.result import Reason, Termination
+from nestopt.placement.model.ideals import topological_order
 from nestopt.placement.partitioning.maxload.dp import linear_split
-from nestopt.placement.partitioning.maxload.model import stage_load
+from nestopt.placement.partitioning.maxload.model import Stage, stage_load
 from nestopt.placement.partitioning.maxload.outcome import (
     infeasible_reasons,
     load_bound,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.formulations.solvers.adapters import Outcome
-    from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Stage
+    from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
 __all__ = ["MaxLoadData", "finish", "impossible", "prepare", "scaled_progress", "with_start"]
 
@@ -211,8 +212,6 @@ def _load(problem: MaxLoadProblem, split: Sequence[Stage]) -> float:
 
 
 def _given_split(options: SolveOptions) -> tuple[Stage, ...] | None:
-    from nestopt.placement.partitioning.maxload.model import Stage
-
     if options.warm_start is None or options.warm_start.solution_json is None:
         return None
     return tuple(
@@ -273,8 +272,6 @@ def _windows(
 
 def _reachability(units: Units) -> np.ndarray:
     """before[u, v]: unit u is v or must not come in a later stage than v."""
-    from nestopt.placement.model.ideals import topological_order
-
     before = np.eye(len(units), dtype=bool)
     for v in topological_order(units.predecessors):
         for u in units.predecessors[v]:

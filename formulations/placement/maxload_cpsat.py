@@ -30,6 +30,7 @@ from nestopt.formulations.placement.maxload_common import (
     prepare,
     scaled_progress,
 )
+from nestopt.formulations.solvers.adapters import solve_cpsat
 from nestopt.formulations.solvers.own import add_to_model
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ class MaxLoadCpsat(Families):
 
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
-        from nestopt.formulations.solvers.adapters import solve_cpsat
-
         return solve_cpsat(
             self.model,
             time_limit=time_limit,

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import UsageError
-from nestopt.formulations.face import Formulation
+from nestopt.formulations.base import Formulation
 from nestopt.formulations.families import conflict
 from nestopt.formulations.placement import maxload_cpsat, maxload_milp
 from nestopt.formulations.placement.maxload_admission import admission, is_impossible
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
-    from nestopt.formulations.face import Admission
+    from nestopt.formulations.base import Admission
     from nestopt.placement.partitioning.maxload.model import Stage
 
 __all__ = ["Cpsat", "Milp"]

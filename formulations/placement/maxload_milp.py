@@ -26,6 +26,7 @@ from nestopt.formulations.placement.maxload_common import (
     prepare,
     scaled_progress,
 )
+from nestopt.formulations.solvers.adapters import solve_milp
 from nestopt.formulations.solvers.own import add_to_program
 
 if TYPE_CHECKING:
@@ -124,8 +125,6 @@ class MaxLoadMilp(Families):
 
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
-        from nestopt.formulations.solvers.adapters import solve_milp
-
         return solve_milp(
             self.program,
             backend=options.backend,

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from nestopt.formulations.families import family, name_of
 from nestopt.formulations.placement.config import DENSE, JOINT, TYPES
 from nestopt.formulations.placement.model import PlacementModel
+from nestopt.formulations.placement.search import search
+from nestopt.formulations.solvers.adapters import solve_milp
 from nestopt.formulations.solvers.own import add_to_program
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ __all__ = ["PlacementMilp", "solve"]
 
 def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """Solve a placement instance by mixed-integer linear programming."""
-    from nestopt.formulations.placement.search import search
-
     return search(instance, options, "milp", PlacementMilp)
 
 
@@ -614,8 +614,6 @@ class PlacementMilp(PlacementModel):
 
     def solve(self, options: SolveOptions, time_limit: float) -> Outcome:
         """Run the solver; objective and bound of the outcome are in units of `unit` seconds."""
-        from nestopt.formulations.solvers.adapters import solve_milp
-
         return solve_milp(
             self.program,
             backend=options.backend,

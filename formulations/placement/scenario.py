@@ -16,7 +16,9 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.formulations.placement.classes import TALLIES
 from nestopt.formulations.placement.prices import Batch, price_grid
+from nestopt.placement.model.orders import orders_of, role_offsets
 from nestopt.placement.model.schedules import OneForwardOneBackward, PipelineSchedule
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.comm import PROFILE
 from nestopt.placement.pricing.cost import FAMILIES
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from nestopt.formulations.placement.config import Config, Family, GridChoice
     from nestopt.formulations.placement.data import PlacementData
     from nestopt.formulations.placement.tree import TreeGroup
+    from nestopt.placement.model.grid import Grid
     from nestopt.placement.model.schedules import PipelineSchedule, Weights
 
 _SLACK = 1 + 1e-9
@@ -201,18 +204,26 @@ class ScenarioData:
             w = choice.grid.width
             rows = []
             if self.scenario.layout == "inner":
-                for start in range(len(alive) - d * w + 1):
-                    devices = alive[start : start + d * w]
-                    rows.append(Placed(start, start + d * w, 0, devices))
+                for offsets in self._orders(choice.grid, 0):
+                    for start in range(len(alive) - d * w + 1):
+                        devices = tuple(alive[start + k] for k in offsets)
+                        rows.append(Placed(start, start + d * w, 0, devices))
             if self.scenario.layout == "outer":
                 for n in range(1, len(alive) // d + 1):
-                    for start in range(n - w + 1):
-                        devices = tuple(
-                            alive[r * n + start + k] for r in range(d) for k in range(w)
-                        )
-                        rows.append(Placed(start, start + w, n, devices))
+                    for offsets in self._orders(choice.grid, n):
+                        for start in range(n - w + 1):
+                            devices = tuple(alive[start + k] for k in offsets)
+                            rows.append(Placed(start, start + w, n, devices))
             found.append(tuple(rows))
         return tuple(found)
+
+    def _orders(self, grid: Grid, window: int) -> list[tuple[int, ...]]:
+        """Offsets of the roles from a stage's first place, in each order of its axes."""
+        free = self.data.space.structure is Structure.STRUCTURED
+        return [
+            tuple(role_offsets(order, grid, self.replicas, window).ravel().tolist())
+            for order in orders_of(grid, self.replicas, windows=window > 0, free=free)
+        ]
 
     @cached_property
     def boundary_classes(self) -> tuple[tuple[int, float, float], ...]:

@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nestopt.core.errors import CheckError, NestoptError, UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed
+from nestopt.formulations.base import Admission
 from nestopt.formulations.families import conflict, families_of
+from nestopt.formulations.placement.admission import fixed_choices
 from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
+from nestopt.placement.bounds.why import explain
+from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.plan import Hides, Plan
+from nestopt.placement.model.structure import structured_layout
 from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nestopt.core.options import SolveOptions
-    from nestopt.formulations.face import Admission
     from nestopt.formulations.families import Addition
     from nestopt.formulations.placement.model import StageChoice
     from nestopt.formulations.solvers.adapters import Outcome
@@ -158,7 +162,7 @@ class Run:
         found = []
         for d, b in self.space.batches(workload, alive):
             layouts = [""]
-            if self.space.structure is Structure.STRUCTURED:
+            if self.space.structure is not Structure.GENERAL:
                 # with one replica both layouts are the same
                 layouts = list(self.space.layouts) if d > 1 else ["inner"]
             for schedule in self.space.pipelines(workload):
@@ -218,8 +222,6 @@ class Run:
 
     def _offer(self, plan: Plan, note: str) -> Evaluation | None:
         """Keep a plan if it belongs to the space, fits and is better."""
-        from nestopt.placement.judge.check.structure import check_structure
-
         if note == "warm start":
             try:
                 check_structure(self.data.workload, self.data.cluster, plan)
@@ -250,9 +252,6 @@ class Run:
 
     def admission(self, plan: Plan) -> Admission:
         """Whether the model admits a plan; the families that refuse it."""
-        from nestopt.formulations.face import Admission
-        from nestopt.formulations.placement.admission import fixed_choices
-
         refusal = self.space.admits(plan, self.data.cluster)
         if refusal is not None:
             return Admission((f"plan space: {refusal}",))
@@ -277,10 +276,8 @@ class Run:
 
     def _scenario_of(self, plan: Plan) -> ScenarioData:
         """The scenario of a plan of the space."""
-        from nestopt.placement.model.structure import structured_layout
-
         layout: str | None = ""
-        if self.space.structure is Structure.STRUCTURED:
+        if self.space.structure is not Structure.GENERAL:
             layout = structured_layout(self.data.cluster, plan) if plan.replicas > 1 else "inner"
         stages = len(plan.stages) if plan.pipeline.chunks > 1 else 0
         scenario = Scenario(plan.replicas, plan.microbatch, layout or "", stages, plan.pipeline)
@@ -501,8 +498,6 @@ class Run:
 
     def _reasons(self) -> tuple[str, ...]:
         """Why there is no plan."""
-        from nestopt.placement.bounds.why import explain
-
         if self.extended:
             try:
                 named = self.conflict()

@@ -9,7 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nestopt.core.errors import CheckError, UsageError
-from nestopt.core.io import read_json, sha256_of
+from nestopt.core.io import canonical_json, read_json, sha256_of, write_text
+from nestopt.core.options import SolveOptions
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import get_method, method_names
 from nestopt.core.result import Result
 from nestopt.instances.library.entries import entries, entry, load
 from nestopt.instances.library.records import (
@@ -147,8 +150,6 @@ def update(
     UsageError
         If no library instance matches the result.
     """
-    from nestopt.core.problem import get_problem
-
     found = entry(name) if name is not None else entry_of(result, archive)
     digest = sha256_of(load(found.name).to_json())
     if result.instance.get("sha256") != digest:
@@ -210,8 +211,6 @@ def _contradict(objective: float | int, bound: float | int) -> bool:
 
 def _keep(result: Result, path: Path) -> None:
     """Keep a small solution beside the archive; an older one is replaced or removed."""
-    from nestopt.core.io import canonical_json, write_text
-
     data = result.to_json()
     data["instance"] = {key: data["instance"][key] for key in ("name", "sha256")}
     for key in ("stats", "versions"):
@@ -232,8 +231,6 @@ def check_stored(name: str, archive: Archive) -> list[str]:
     CheckError
         If the checker refuses it, or its objective is not the archive's.
     """
-    from nestopt.core.problem import get_problem
-
     path = archive.solution_path(name)
     if not path.exists():
         return []
@@ -307,9 +304,6 @@ def solve_entry(
 
     The CPU seconds of each run are in its ``stats``.
     """
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method, method_names
-
     found = entry(name)
     instance = load(name)
     results = []

@@ -25,21 +25,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         The words after the program's name; those of the process by default.
     """
-    before = _quiet_until_imported()
+    before = _quiet()
     try:
-        from nestopt.cli.interrupts import Interrupts
+        from nestopt.cli.interrupts import interrupts
 
         # a signal may come while the commands are still being imported
-        with Interrupts():
+        with interrupts():
             from nestopt.cli.app import main as run
 
             run(argv)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if argv is None:
+            # the process ends; Python takes its time to tidy up
+            _quiet()
+        else:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def _quiet_until_imported() -> dict[int, Any]:
+def _quiet() -> dict[int, Any]:
     """Signals end the program at once and without a traceback; the handlers that were there."""
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -47,4 +51,5 @@ def _quiet_until_imported() -> dict[int, Any]:
     def leave(number: int, _: object) -> None:
         os._exit(128 + number)
 
-    return {n: signal.signal(n, leave) for n in (signal.SIGINT, signal.SIGTERM)}
+    heard = (signal.SIGINT, signal.SIGTERM)
+    return {n: signal.signal(n, leave) for n in heard if signal.getsignal(n) is not signal.SIG_IGN}

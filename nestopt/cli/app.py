@@ -11,6 +11,7 @@ import typer
 from nestopt.cli.bound import bound
 from nestopt.cli.calibrate import calibrate
 from nestopt.cli.check import check
+from nestopt.cli.costs import cost
 from nestopt.cli.exits import flush_stdout, open_stdout, report
 from nestopt.cli.export import export_file
 from nestopt.cli.generate import generate
@@ -83,7 +84,9 @@ def nestopt(
       3  solve: proved infeasible
       4  solve: no solution within the limit
       5  a check failed
-      130, 143  ended by Ctrl-C or SIGTERM before there was anything to keep
+      130, 143  ended by Ctrl-C or by SIGTERM: before a search began, with cells
+         of a study missing, or by the second one. A search that the first one
+         ends returns what it has, with the status that this has
     """
 
 
@@ -94,8 +97,9 @@ _COMMANDS = (
     (simulate, "simulate", "Play a plan or schedule event by event."),
     (run, "run", "Execute a schedule on real processes, with real data."),
     (replan, "replan", "A new plan or schedule after a failure."),
+    (cost, "cost", "Days, money, energy and goodput of a plan."),
     (plot, "plot", "Draw a plan or a schedule."),
-    (sweep, "sweep", "Best collective schedule by buffer size."),
+    (sweep, "sweep", "Collectives by buffer size; plans by cluster and batch."),
     (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
     (validate, "validate", "Compare predictions with measured training runs."),
     (calibrate, "calibrate", "Fit device parameters to your own measured runs."),

@@ -9,7 +9,7 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import CheckError, UsageError
+from nestopt.core.errors import CheckError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from nestopt.core.errors import NestoptError
@@ -44,9 +44,12 @@ def exit_of(result: Result) -> Exit:
     }[result.termination.reason]
 
 
-def report(error: NestoptError | OSError, *, as_json: bool) -> Exit:
+def report(error: NestoptError | OSError, *, as_json: bool) -> int:
     """One line about `error` on stderr; with `as_json`, its JSON object on stdout too."""
-    if isinstance(error, UsageError):
+    status: int
+    if isinstance(error, Interrupted):
+        status = 128 + error.number
+    elif isinstance(error, UsageError):
         status = Exit.USAGE
     elif isinstance(error, CheckError):
         status = Exit.CHECK_FAILED

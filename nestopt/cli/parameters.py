@@ -93,9 +93,9 @@ SpaceOption = Annotated[
         "--space",
         metavar="NAME",
         help="Placement: which plans count. A name (full, the default; 4d, megatron-core, "
-        "torchtitan, default-1), a structure (structured: every stage on a contiguous run of "
-        "devices, the default; general: any devices), or both; `--set tensor=1,2` and the like "
-        "narrow it.",
+        "torchtitan, default-1), a structure (structured: every stage on a run of devices, its "
+        "axes in any order; contiguous: in the usual one; general: any devices), or both; full and "
+        "4d are structured, the others contiguous. `--set tensor=1,2` and the like narrow it.",
     ),
 ]
 CalibrationOption = Annotated[

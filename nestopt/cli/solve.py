@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nestopt.cli.costs import (
+    CheckpointOption,
+    FailuresOption,
+    PowerOption,
+    PriceOption,
+    RepairOption,
+    RestartOption,
+    SparesOption,
+    TokensOption,
+    terms_of,
+)
 from nestopt.cli.parameters import (
     CalibrationOption,
     ClusterOption,
@@ -28,6 +39,7 @@ from nestopt.core.errors import NestoptError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
+    from nestopt.placement.economics.terms import Terms
 
 __all__ = ["solve"]
 
@@ -100,6 +112,14 @@ def solve(
             "passed it.",
         ),
     ] = None,
+    tokens: TokensOption = None,
+    price: PriceOption = None,
+    power: PowerOption = None,
+    failures: FailuresOption = None,
+    checkpoint: CheckpointOption = None,
+    restart: RestartOption = None,
+    repair: RepairOption = None,
+    spares: SparesOption = None,
     json: JsonOption = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress rows on stderr.")
@@ -118,6 +138,8 @@ def solve(
       nestopt solve --workload gpt3-175b --cluster fattree-tpuv4-1024
       nestopt solve --workload bert-large --cluster my-cluster.json \\
           --method milp --space general --time-limit "5 min" -o plan.json
+      nestopt solve --workload llama3-70b --cluster dgx-h100-256 \\
+          --tokens 15T --price 2.5 --failures llama3
       nestopt solve --collective all-gather --topology mesh2d:32x32 -o ag.json
       nestopt solve instance.json --method cpsat --warm-start ag.json
       nestopt solve ag-dgx1v --json
@@ -134,6 +156,7 @@ def solve(
       3  proved infeasible (the reason is printed)
       4  no solution within the limit
       5  the checker refused the solution; nothing is written
+      130, 143  Ctrl-C or SIGTERM before the search began, or a second one
     """
     from nestopt import api
     from nestopt.cli import inputs
@@ -141,9 +164,15 @@ def solve(
     from nestopt.cli.exits import exit_of
     from nestopt.cli.output import Progress, stdout_to_stderr
 
+    terms = terms_of(
+        tokens, price=price, power=power, failures=failures, checkpoint=checkpoint,
+        restart=restart, repair=repair, spares=spares,
+    )  # fmt: skip
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )
+    if terms is not None and source.problem != "placement":
+        raise UsageError("--tokens is for plans; a collective trains nothing")
     settings = inputs.parse_settings(setting)
     if calibration is not None:
         settings = {"pricing": calibration, **settings}
@@ -177,7 +206,7 @@ def solve(
             settings=settings,
         )
     try:
-        _print(result, target, as_json=json)
+        _print(result, target, terms, as_json=json)
         sys.stdout.flush()
     except OSError as error:
         raise _unprinted(result, target, error) from error
@@ -192,18 +221,28 @@ def _unprinted(result: Result, target: Path | None, error: OSError) -> NestoptEr
     return NestoptError(f"stdout: {error.strerror or error}; {kept}")
 
 
-def _print(result: Result, target: Path | None, *, as_json: bool) -> None:
-    """Print a checked result."""
+def _print(result: Result, target: Path | None, terms: Terms | None, *, as_json: bool) -> None:
+    """Print a checked result, and what it costs where that was asked."""
+    from nestopt.cli.costs import print_report, report_of
     from nestopt.cli.output import console, note, print_json
     from nestopt.core.problem import get_problem
 
+    report = None
+    if terms is not None and result.solution_json is not None:
+        report = report_of(result, terms)
     if as_json:
-        print_json(result.to_json())
+        data = result.to_json()
+        if report is not None:
+            data["stats"] = data["stats"] | {"cost": report.to_json()}
+        print_json(data)
     elif result.solution_json is None:
         _explain(result)
     else:
         out = console()
         get_problem(result.problem).describe(result, out)
+        if report is not None:
+            print()
+            print_report(report)
         out.print(f"check: passed, {len(result.verified)} points verified", style="green")
     if target is not None:
         note(f"wrote {target}")

@@ -102,8 +102,9 @@ def run(
     \b
     Exit status:
       0  every cell has a record
-      1  error in SPEC (nothing was run), or interrupted
+      1  error in SPEC (nothing was run)
       2  wrong command line
+      130, 143  ended by Ctrl-C or SIGTERM with cells missing
     """
     from nestopt.study.cells import plan_study
     from nestopt.study.directory import default_directory, install, make_directory
@@ -142,8 +143,9 @@ def resume(
     \b
     Exit status:
       0  every cell has a record
-      1  DIR holds no study, another process runs it, or interrupted
+      1  DIR holds no study, or another process runs it
       2  wrong command line
+      130, 143  ended by Ctrl-C or SIGTERM with cells missing
     """
     from nestopt.study.directory import check_records, open_study
 

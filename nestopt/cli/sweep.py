@@ -7,7 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nestopt.cli.parameters import JsonOption, SettingOption
+from nestopt.cli.costs import (
+    CheckpointOption,
+    FailuresOption,
+    PowerOption,
+    PriceOption,
+    RepairOption,
+    RestartOption,
+    SparesOption,
+    TokensOption,
+    terms_of,
+)
+from nestopt.cli.parameters import (
+    CollectiveOption,
+    JsonOption,
+    SettingOption,
+    SpaceOption,
+    TimeLimitOption,
+    TopologyOption,
+    WorkloadOption,
+)
 from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,44 +38,109 @@ SCHEMA = "nestopt.sweep/1"
 
 
 def sweep(
-    collective: Annotated[
-        str, typer.Option("--collective", metavar="K", help="Pattern, such as all-reduce.")
-    ],
-    topology: Annotated[
-        str, typer.Option("--topology", metavar="T", help="Network: a name or a file.")
-    ],
-    sizes: Annotated[
-        str,
+    collective: CollectiveOption = None,
+    topology: TopologyOption = None,
+    workload: WorkloadOption = None,
+    cluster: Annotated[
+        list[str] | None,
         typer.Option(
-            "--sizes", metavar="A..B", help="First and last buffer size; or a list with commas."
+            "--cluster",
+            metavar="C",
+            help="Placement: a cluster's name or file; may be given several times. {N} in a name "
+            "stands for each of --sizes.",
         ),
-    ] = "1KiB..1GiB",
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--sizes",
+            metavar="A..B",
+            help="First and last size, or a list with commas: the buffer's bytes (default "
+            "1KiB..1GiB), or with --workload the devices of the cluster.",
+        ),
+    ] = None,
     factor: Annotated[
-        int, typer.Option("--factor", metavar="N", help="Each size is N times the one before.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            "--factor",
+            metavar="N",
+            help="Each size is N times the one before. Default: 4 for buffers, 2 for clusters.",
+        ),
+    ] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            "--batches",
+            metavar="B,...",
+            help="Placement: global batches, in samples. Default: the workload's.",
+        ),
+    ] = None,
     chunks: Annotated[
-        str,
-        typer.Option("--chunks", metavar="N,...", help="Numbers of chunks an NPU to try."),
-    ] = "1,4",
+        str | None,
+        typer.Option(
+            "--chunks",
+            metavar="N,...",
+            help="Collective: numbers of chunks an NPU to try. Default: 1,4.",
+        ),
+    ] = None,
     method: Annotated[
         str | None,
-        typer.Option("--methods", metavar="M,...", help="Methods to try. Default: all quick ones."),
+        typer.Option(
+            "--methods",
+            metavar="M,...",
+            help="Methods to try. Default: all quick ones; for placement dp.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of greedy.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random choices.")] = 0,
     setting: SettingOption = None,
+    space: SpaceOption = None,
+    time_limit: TimeLimitOption = None,
+    tokens: TokensOption = None,
+    price: PriceOption = None,
+    power: PowerOption = None,
+    failures: FailuresOption = None,
+    checkpoint: CheckpointOption = None,
+    restart: RestartOption = None,
+    repair: RepairOption = None,
+    spares: SparesOption = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="F.jsonl",
+            help="Placement: keep each cell here as it is solved; cells that stand there are not "
+            "solved again.",
+        ),
+    ] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option(
+            "--plot", metavar="F.pdf", help="Placement: draw the front here (.pdf, .png or .svg)."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Best schedule by buffer size: method, time, bandwidths and bound.
+    """Collectives by buffer size, or plans by cluster and batch: days against money.
 
-    The size is the buffer of one NPU, as benchmarks of collectives count it. algbw is
-    size over time; busbw is comparable with the links' bandwidth. Latencies decide for
-    small buffers: `alpha=hardware` gives a machine those of its links.
+    Of a collective: method, time, bandwidths and bound by the buffer of one NPU, as
+    benchmarks of collectives count it. algbw is size over time; busbw is comparable with
+    the links' bandwidth. Latencies decide for small buffers: `alpha=hardware` gives a
+    machine those of its links.
+
+    Of a workload: the best plan for each cluster and global batch, what training on
+    --tokens takes, and the Pareto front (*) of days and device-hours, or money with
+    --price. --time-limit holds for each cell and method. A stopped sweep goes on from
+    its --output file; other terms (tokens, price, failures) need no new solution.
 
     \b
     Examples:
       nestopt sweep --collective all-reduce --topology dgx-h100:1x8,alpha=hardware
       nestopt sweep --collective all-gather --topology ring:8,alpha=1us
           --sizes 1KiB..1MiB --factor 2 --set sums=moved
+      nestopt sweep --workload llama3-70b --cluster dgx-h100-{N} --sizes 64..512
+          --batches 512,1024 --tokens 15T --price 2.5 --failures llama3
+          --time-limit "60 s" -o sweep.jsonl --plot front.pdf
 
     \b
     Exit status:
@@ -64,6 +148,59 @@ def sweep(
       1  error in a file or name
       2  wrong command line
     """
+    words = {
+        "--workload": workload, "--cluster": cluster, "--batches": batches, "--space": space,
+        "--time-limit": time_limit, "--tokens": tokens, "--price": price, "--power": power,
+        "--failures": failures, "--checkpoint": checkpoint, "--restart": restart,
+        "--repair": repair, "--spares": spares, "--output": output, "--plot": picture,
+    }  # fmt: skip
+    if workload is None and not cluster:
+        if collective is None or topology is None:
+            raise UsageError("give --collective and --topology, or --workload and --cluster")
+        strange = next((flag for flag, word in words.items() if word), None)
+        if strange is not None:
+            raise UsageError(f"{strange} belongs to a sweep of --workload and --cluster")
+        _sweep_collective(
+            collective, topology, sizes or "1KiB..1GiB", 4 if factor is None else factor,
+            chunks or "1,4", method, seed, setting, as_json=json,
+        )  # fmt: skip
+        return
+    for flag, word in (
+        ("--collective", collective), ("--topology", topology), ("--chunks", chunks)
+    ):  # fmt: skip
+        if word is not None:
+            raise UsageError(f"{flag} belongs to a sweep of a collective")
+    if workload is None or not cluster:
+        raise UsageError("a sweep of plans needs --workload and --cluster")
+    if tokens is None:
+        raise UsageError("a sweep of plans needs --tokens, such as --tokens 15T")
+    from nestopt.cli.sweep_plans import PlanSweep, sweep_plans
+
+    terms = terms_of(
+        tokens, price=price, power=power, failures=failures, checkpoint=checkpoint,
+        restart=restart, repair=repair, spares=spares,
+    )  # fmt: skip
+    assert terms is not None
+    asked = PlanSweep(
+        workload, tuple(cluster), sizes, 2 if factor is None else factor, batches,
+        tuple((method or "dp").split(",")), space, setting or [], time_limit, seed,
+    )  # fmt: skip
+    sweep_plans(asked, terms, output, picture, as_json=json)
+
+
+def _sweep_collective(
+    collective: str,
+    topology: str,
+    sizes: str,
+    factor: int,
+    chunks: str,
+    method: str | None,
+    seed: int,
+    setting: list[str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    """The sweep of a collective by buffer size."""
     from nestopt.cli import inputs
     from nestopt.cli.compiling import announce_compilation
     from nestopt.cli.output import note, print_json
@@ -93,11 +230,11 @@ def sweep(
         if names_file(topology)
         else named("topology", topology)
     )
-    announce_compilation(quiet=json)
-    if not json and not network.alpha_ps.any():
+    announce_compilation(quiet=as_json)
+    if not as_json and not network.alpha_ps.any():
         note(f"all latencies of {topology} are 0; of machines, alpha=hardware gives those of links")
     made = []
-    if not json:
+    if not as_json:
         print(f"{pattern} on {network.name}, {len(network.npus)} NPUs")
         print(_line("size", "method", "k", "time", "algbw", "busbw", "bound", "gap"))
         print(_line("", "", "", "", "GB/s", "GB/s", "", "to bound"))
@@ -112,9 +249,9 @@ def sweep(
         seed=seed,
     ):
         made.append(row)
-        if not json:
+        if not as_json:
             print(_text(row), flush=True)
-    if json:
+    if as_json:
         print_json(
             {
                 "schema": SCHEMA,

@@ -17,8 +17,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.of_result import in_columns
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.options import SolveOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +124,6 @@ def sweep(
     """
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.judge.check import check_schedule
-    from nestopt.collective.model.connectivity import find_separation
 
     group = topology.npus.tolist()
     for size in sizes:
@@ -170,8 +172,6 @@ def _schedule(instance: CollectiveInstance, name: str, seed: int) -> Schedule | 
             # no form for the pattern, or too many messages
             return None
     from nestopt.collective.greedy.solve import synthesize
-    from nestopt.collective.model.of_result import in_columns
-    from nestopt.core.options import SolveOptions
 
     made: Any = synthesize(instance, SolveOptions(seed=seed, threads=1)).schedule
     return in_columns(instance, made)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "CheckError", "InputError", "NestoptError", "SolverError", "UsageError", "naming",
-    "unknown_name",
+    "CheckError", "InputError", "Interrupted", "NestoptError", "SolverError", "UsageError",
+    "naming", "unknown_name",
 ]  # fmt: skip
 
 
@@ -48,6 +48,21 @@ class SolverError(NestoptError):
     """A back-end solver is missing or broke down."""
 
 
+class Interrupted(NestoptError):
+    """A run was ended by a signal; what it has finished is kept (exit status 128 + `number`).
+
+    Parameters
+    ----------
+    message : str
+    number : int
+        The signal's.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        self.number = number
+        super().__init__(message)
+
+
 @contextmanager
 def naming(file: str | None) -> Iterator[None]:
     """Input errors that are raised within name the file, if they name none yet."""
@@ -61,7 +76,7 @@ def naming(file: str | None) -> Iterator[None]:
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown name: suggests close names, else lists what is known."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"

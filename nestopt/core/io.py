@@ -24,9 +24,11 @@ LONGEST_INTEGER = 400
 """Digits of an integer in a JSON file, at most."""
 
 __all__ = [
-    "canonical_json", "names_file", "read_json", "read_text", "sha256_of", "validate_model",
-    "write_json", "write_text",
+    "canonical_json", "names_file", "read_json", "read_text", "remove_unfinished", "sha256_of",
+    "validate_model", "write_json", "write_text",
 ]  # fmt: skip
+
+_UNFINISHED: set[str] = set()
 
 
 def canonical_json(data: Any) -> str:
@@ -132,6 +134,7 @@ def write_text(path: str | Path, text: str) -> None:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from error
+    _UNFINISHED.add(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -144,6 +147,14 @@ def write_text(path: str | Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    finally:
+        _UNFINISHED.discard(name)
+
+
+def remove_unfinished() -> None:
+    """Remove the temporary files that `write_text` is writing: for a process that ends now."""
+    for name in list(_UNFINISHED):
+        Path(name).unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, data: Any, *, indent: int | None = 1) -> None:

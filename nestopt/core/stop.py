@@ -11,8 +11,11 @@ the one before was not enough:
 3. After `GRACE` seconds it raises `Stopped` in the thread of the run, so that loops in Python end,
    too; and again after as much, for what caught the first one and went on.
 
-No exception is ever raised inside a `shielded` block, since a callback from C++ must return, nor
-while a kernel is being compiled.
+No exception is raised where it would do harm: inside a `shielded` block, since a callback from C++
+must return, while a module is being imported, in the middle of the compilation of a kernel, or as a
+context is entered or left. It waits, and is raised as soon as that is over; in a compilation, when
+the next pass of the compiler begins (`nestopt.core.stop_kernel`), though only for a signal: a time
+limit waits for the kernel.
 
 A method that catches the exception and has something to return says `noticed`, which takes the flag
 down, and builds its result.
@@ -23,25 +26,29 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import signal
-import socket
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.signals import Signals
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 __all__ = [
     "FLAG",
     "GRACE",
+    "SIGNALS",
     "KernelStopped",
     "Stopped",
     "Watch",
     "check",
+    "hear_everything",
     "noticed",
     "on_stop",
+    "raise_owed",
     "requested",
     "settled",
     "shielded",
@@ -58,10 +65,16 @@ FLAG = ctypes.c_int64(0)
 """1 while the running search must end, 2 once that is overdue; compiled loops read it."""
 
 LAST: Callable[[int], Any] | None = None
-"""What a second signal does, given its number; the command line ends the process."""
+"""Ends the program, given a signal's number: at the second, or if no answer is coming."""
 
 _LOCK = threading.RLock()
 _ACTIVE: list[Watch] = []
+# modules and functions in the middle of which no exception is raised
+_FRAGILE_MODULES = (
+    "importlib", "numba", "llvmlite", "contextlib", "ortools", "weakref",
+    "nestopt.core.stop", "nestopt.core.signals",
+)  # fmt: skip
+_FRAGILE_FUNCTIONS = ("__enter__", "__del__", "on_solution_callback")
 
 
 class Stopped(KeyboardInterrupt):
@@ -90,6 +103,8 @@ class Watch:
     ----------
     reason : str
         ``""``, ``"time"`` or ``"interrupted"``.
+    number : int
+        Of the signal that interrupted the run; 0 for none.
     """
 
     def __init__(
@@ -100,6 +115,7 @@ class Watch:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.reason = ""
+        self.number = 0
         self.clock = clock
         self.deadline = clock() + limit
         self.thread = threading.get_ident()
@@ -109,19 +125,20 @@ class Watch:
         self.shields = 0
         self.owed = False
         self.callbacks: list[Callable[[], Any]] = []
-        self._main = threading.current_thread() is threading.main_thread()
-        self._signals = signals and self._main
-        self._before: dict[int, Any] = {}
-        self._heard = self._sent = 0
-        self._used = self._since = 0.0
+        self._signals = signals and threading.current_thread() is threading.main_thread()
+        self._used = self._since = self._asked = 0.0
         self._wake = threading.Event()
+        self.depth = 0
 
     def __enter__(self) -> Watch:
+        self.depth = _depth(sys._getframe(1))
         with _LOCK:
             _ACTIVE.append(self)
             _raise_flag()
         if self._signals:
-            self._take_signals()
+            SIGNALS.take()
+            if _PROGRAM.noted:
+                self.stop("interrupted", _PROGRAM.noted)
         if self._signals or math.isfinite(self.deadline):
             threading.Thread(target=self._guard, name="nestopt-watch", daemon=True).start()
         return self
@@ -130,85 +147,24 @@ class Watch:
         with _LOCK:
             self.done = True
             self.owed = False
+            _PROGRAM.answered = _PROGRAM.answered or self.hears
             _ACTIVE.remove(self)
             _raise_flag()
         self._wake.set()
-        self._give_signals_back()
+        if self._signals:
+            SIGNALS.give_back()
 
     @property
     def hears(self) -> bool:
         """Whether a signal ends the run."""
-        return bool(self._before)
+        return self._signals and bool(SIGNALS.taken)
 
-    # --- signals -----------------------------------------------------------------------------
-
-    def _take_signals(self) -> None:
-        """Handlers for the main thread, and a socket that tells the watch what it cannot see.
-
-        While compiled code runs in the main thread Python calls no handler, but the number of the
-        signal is written to the socket at once.
-        """
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.getsignal(number)
-            if before is signal.SIG_IGN or before is None:
-                continue
-            if number == signal.SIGTERM and before is signal.SIG_DFL:
-                continue
-            self._before[number] = before
-            signal.signal(number, self._on_signal)
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
-        self._old_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-
-    def _give_signals_back(self) -> None:
-        if not self._signals:
-            return
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        signal.set_wakeup_fd(self._old_fd, warn_on_full_buffer=False)
-        self._reader.close()
-        self._writer.close()
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        """In the main thread: note the signal, or raise what the watch owes."""
-        if not self.reason:
-            self.stop("interrupted")
-        elif self.owed and not self.shields:
-            self.owed = False
-            raise Stopped
-
-    def _read_signals(self) -> int:
-        """The last signal that came since this was last asked, by the socket; 0 for none."""
-        if not self._signals:
-            return 0
-        last = 0
-        with contextlib.suppress(OSError):
-            for number in self._reader.recv(64):
-                if number == signal.SIGINT and self._sent:
-                    self._sent -= 1
-                elif number in self._before:
-                    self._heard += 1
-                    last = number
-                    if self._heard > 1:
-                        self._second(number)
-        return last
-
-    def _second(self, number: int) -> None:
-        """A second signal ends the process at once; where Python is not ours, the run."""
-        if LAST is not None:
-            LAST(number)
-        self.settled = False
-        self._throw()
-
-    # --- ending ------------------------------------------------------------------------------
-
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, number: int = 0) -> None:
         """Ask the run to end."""
         with _LOCK:
             if self.reason or self.done:
                 return
-            self.reason = reason
+            self.reason, self.number = reason, number
             self.up = int(not self.settled)
             self._restart()
             _raise_flag()
@@ -238,45 +194,148 @@ class Watch:
         """The thread of the watch."""
         while not self.done:
             if not self.reason:
-                left = self.deadline - self.clock()
-                if self._read_signals():
-                    self.stop("interrupted")
-                elif left <= 0 and not self.settled:
+                if self.deadline - self.clock() <= 0 and not self.settled:
                     self.stop("time")
-            elif self._read_signals() or not self.settled:
-                for each in list(self.callbacks):
-                    # again, since a solver that had not begun when it was told did not hear it
-                    each()
-                if _compiling():
-                    self._restart()
-                used = time.process_time() - self._used
-                idle = time.perf_counter() - self._since
-                if self.up == 1 and used > _OVERDUE * GRACE:
-                    with _LOCK:
-                        self.up = 2 if self.up else 0
-                        _raise_flag()
-                if (
-                    used > GRACE or (idle > _IDLE_GRACE and used < 0.1 * idle)
-                ) and not self.shields:
-                    self._restart()
-                    self._throw()
+            elif not self.settled:
+                self._press()
             self._wake.wait(_POLL)
 
-    def _throw(self) -> None:
-        """Raise `Stopped` in the thread of the run."""
+    def _press(self) -> None:
+        """Ask again, each time with more force."""
+        for each in list(self.callbacks):
+            # again, since a solver that had not begun when it was told did not hear it
+            each()
+        if _compiling():
+            if self.reason == "interrupted" and not self.owed:
+                self.throw()
+            self._restart()
+        used = time.process_time() - self._used
+        idle = time.perf_counter() - self._since
+        if self.up == 1 and used > _OVERDUE * GRACE:
+            with _LOCK:
+                self.up = 2 if self.up else 0
+                _raise_flag()
+        if used > GRACE or (idle > _IDLE_GRACE and used < 0.1 * idle):
+            self._restart()
+            self.throw()
+        elif self.owed and time.perf_counter() - self._asked > 5 * _POLL:
+            self.throw()
+
+    def throw(self) -> None:
+        """Raise `Stopped` in the thread of the run, or later where it would do harm now."""
         with _LOCK:
-            if self.done or self.settled or self.shields or _compiling():
+            if self.done or self.settled or self.shields:
                 return
             self.owed = True
-            if self._signals and signal.SIGINT in self._before:
-                self._sent += 1
-                # wakes what sleeps, too; the handler raises
-                signal.pthread_kill(self.thread, signal.SIGINT)
-            else:
-                self.owed = False
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self.thread), ctypes.py_object(Stopped)
-                )
+            self._asked = time.perf_counter()
+            if self.thread == threading.main_thread().ident and SIGNALS.wake():
+                return
+            if _fragile(sys._current_frames().get(self.thread), self.depth):
+                return
+            self.owed = False
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self.thread), ctypes.py_object(Stopped)
+            )
+
+
+def _fragile(frame: FrameType | None, depth: int) -> bool:
+    """Whether a thread is in the middle of what must not be torn.
+
+    Only what was called inside the watch counts, which was begun `depth` calls deep.
+    """
+    for _ in range(_depth(frame) - depth):
+        assert frame is not None
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith(_FRAGILE_MODULES) or frame.f_code.co_name in _FRAGILE_FUNCTIONS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _depth(frame: FrameType | None) -> int:
+    count = 0
+    while frame is not None:
+        count, frame = count + 1, frame.f_back
+    return count
+
+
+def raise_owed(frame: FrameType | None = None) -> None:
+    """Raise `Stopped` if a watch of this thread is waiting for a place to do so.
+
+    Parameters
+    ----------
+    frame : frame, optional
+        What the thread is in the middle of; a frame that is fragile puts the exception off.
+    """
+    here = threading.get_ident()
+    for each in reversed(_ACTIVE):
+        if (
+            each.owed
+            and each.thread == here
+            and not (each.shields or each.settled or each.done)
+            and (frame is None or not _fragile(frame, each.depth))
+        ):
+            each.owed = False
+            raise Stopped
+
+
+class _Program:
+    """What a program (not a library) does with a signal when no search is running.
+
+    Attributes
+    ----------
+    answered : bool
+        Whether a search has ended: what follows delivers its answer, which a first signal leaves
+        alone.
+    noted : int
+        The number of such a signal, or 0; the next search, should there be one, ends at once.
+    """
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.noted = 0
+
+
+_PROGRAM = _Program()
+
+
+def _heard(number: int, nth: int) -> None:
+    """A signal came; in the thread of `SIGNALS`."""
+    if nth > 1 and LAST is not None:
+        LAST(number)
+        return
+    with _LOCK:
+        hearing = [each for each in _ACTIVE if each.hears]
+    for each in hearing:
+        if nth == 1:
+            each.stop("interrupted", number)
+        else:
+            each.settled = False
+            each.throw()
+    if not hearing:
+        if _PROGRAM.answered:
+            _PROGRAM.noted = number
+        elif LAST is not None:
+            LAST(number)
+
+
+SIGNALS = Signals(_heard, raise_owed)
+"""The two signals, as all watches hear them."""
+
+
+@contextlib.contextmanager
+def hear_everything(end: Callable[[int], Any]) -> Iterator[None]:
+    """For a program: hear both signals inside, and `end` it where there is nothing to wait for."""
+    global LAST
+    SIGNALS.take(system=True)
+    before, LAST = LAST, end
+    _PROGRAM.answered, _PROGRAM.noted = False, 0
+    try:
+        yield
+    finally:
+        LAST = before
+        _PROGRAM.answered, _PROGRAM.noted = False, 0
+        SIGNALS.give_back()
 
 
 def _raise_flag() -> None:

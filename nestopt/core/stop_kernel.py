@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
+from numba.core.event import Listener, register
 from numba.extending import intrinsic
 
-from nestopt.core.stop import FLAG, KernelStopped
+from nestopt.core.stop import FLAG, KernelStopped, raise_owed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,19 @@ __all__ = ["KernelStopped", "overdue", "stopped"]
 _SYMBOL = "nestopt_stop_flag"
 
 llvm.add_symbol(_SYMBOL, ctypes.addressof(FLAG))
+
+
+class _BetweenPasses(Listener):
+    """Ends a compilation between two passes of the compiler, where nothing is half done."""
+
+    def on_start(self, event: Any) -> None:
+        raise_owed()
+
+    def on_end(self, event: Any) -> None:
+        """An exception here would hide one of the pass."""
+
+
+register("numba:run_pass", _BetweenPasses())  # type: ignore[no-untyped-call]
 
 
 def _compare(least: int) -> Any:

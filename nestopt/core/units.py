@@ -20,6 +20,7 @@ __all__ = [
     "parse_bandwidth",
     "parse_bytes",
     "parse_flops",
+    "parse_power",
     "parse_time",
     "parse_time_ps",
 ]
@@ -107,6 +108,18 @@ def parse_flops(value: str | float, field: str | None = None) -> float:
     number, unit = _split(value, field, expected)
     one = Fraction(1)
     scale = _prefixed(unit, {"FLOP/s": one, "FLOPS": one, "FLOPs/s": one, "Flop/s": one})
+    if scale is None:
+        raise InputError(f"{value!r}: unknown unit {unit!r}; expected {expected}", field=field)
+    return float(number * scale)
+
+
+def parse_power(value: str | float, field: str | None = None) -> float:
+    """Watts from "700 W" or "1.2 kW"; a number is watts."""
+    expected = "a power with a unit, such as '700 W'"
+    if not isinstance(value, str):
+        return _number(value, field, expected)
+    number, unit = _split(value, field, expected)
+    scale = _prefixed(unit, {"W": Fraction(1)})
     if scale is None:
         raise InputError(f"{value!r}: unknown unit {unit!r}; expected {expected}", field=field)
     return float(number * scale)

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.registry import transformers
 from nestopt.placement.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -165,8 +166,6 @@ def dense_model(name: str) -> str | tuple[str, Transformer]:
     InputError
         If it has experts.
     """
-    from nestopt.core.registry import transformers
-
     if name in model_names():
         return name
     known = transformers()

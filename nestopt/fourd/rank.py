@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.core.registry import named
 from nestopt.fourd.commmodel import collectives_of, memory, seconds
 from nestopt.fourd.decomposition import factorizations
 from nestopt.fourd.layertimes import block_times
@@ -304,8 +305,6 @@ def rank_table(
     InputError
         If the job divides into no decomposition.
     """
-    from nestopt.core.registry import named
-
     min_tensor = 1
     if isinstance(workload, str):
         name = workload

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError
+from nestopt.interop.program import program_of
+from nestopt.interop.simgrid_clock import arrivals_needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,8 +106,6 @@ def link_traces(
     InputError
         If latencies overlap with what follows on a link, which the stock network cannot say.
     """
-    from nestopt.interop.simgrid_clock import arrivals_needed
-
     topology = instance.topology
     used = np.unique(schedule.link)
     if instance.latency == "pipelined" and topology.alpha_ps[used].any():
@@ -144,8 +144,6 @@ def npu_traces(
     instance: CollectiveInstance, schedule: Schedule
 ) -> tuple[list[list[Record]], list[int]]:
     """A trace for every rank, messages of their real bytes; the ranks' nodes."""
-    from nestopt.interop.program import program_of
-
     program = program_of(instance, schedule)
     sizes = instance.collective.chunk_sizes.tolist()
     traces: list[list[Record]] = [[] for _ in range(program.ranks)]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import InputError
+from nestopt.core.errors import InputError, naming
+from nestopt.core.io import read_json
+from nestopt.core.result import Result
 
 if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
-    from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.workload import Workload
@@ -63,9 +64,6 @@ def read_solution(file: str | Path) -> Result:
     InputError
         If the file cannot be read, is no result, or holds no solution.
     """
-    from nestopt.core.io import read_json
-    from nestopt.core.result import Result
-
     result = Result.from_json(read_json(file), file=str(file))
     if result.solution_json is None:
         raise InputError("is null; expected a plan or a schedule", file=str(file), field="solution")
@@ -99,7 +97,6 @@ def read_schedule(file: str | Path, *, at_most: int | None = None) -> Synthesize
 def schedule_in(result: Result, file: Path, *, at_most: int | None = None) -> Synthesized:
     """The schedule of a result that was read from `file`; see `read_schedule`."""
     from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
-    from nestopt.core.errors import naming
 
     with naming(str(file)):
         instance = instance_of(result)
@@ -120,7 +117,6 @@ def plan_in(result: Result, file: Path) -> Placed:
     InputError
         If it does not hold its instance, or one of another model.
     """
-    from nestopt.core.errors import naming
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
 

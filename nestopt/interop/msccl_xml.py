@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from nestopt.core.errors import CheckError, InputError
+from nestopt.core.io import write_text
+from nestopt.core.units import parse_bytes
 from nestopt.interop.buffers import layout_of
 from nestopt.interop.msccl_check import check_algorithm
 from nestopt.interop.msccl_file import parse_algorithm
@@ -128,9 +130,6 @@ def msccl_xml(
 
 def write(found: Synthesized, target: Path, settings: dict[str, str]) -> list[Path]:
     """Write a schedule; `settings` are the fields of `XmlOptions` as text."""
-    from nestopt.core.io import write_text
-    from nestopt.core.units import parse_bytes
-
     fields: dict[str, Any] = {}
     for key, text in settings.items():
         name = key.replace("-", "_")

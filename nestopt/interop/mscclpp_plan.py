@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import CheckError, InputError
+from nestopt.core.io import write_json
+from nestopt.core.units import parse_bytes
 from nestopt.interop.buffers import layout_of
 from nestopt.interop.mscclpp_check import MOST_CHANNELS, MOST_OPERATIONS, check_plan
 from nestopt.interop.program import program_of
@@ -50,9 +52,6 @@ Operation = dict[str, Any]
 
 def write(found: Synthesized, target: Path, settings: dict[str, str]) -> list[Path]:
     """Write a schedule's plan; settings ``min-bytes`` and ``max-bytes``."""
-    from nestopt.core.io import write_json
-    from nestopt.core.units import parse_bytes
-
     sizes = {key: int(parse_bytes(text, f"--set {key}")) for key, text in settings.items()}
     plan = mscclpp_plan(
         found.instance,

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError
+from nestopt.core.io import write_json
+from nestopt.interop.timeline import play, tasks_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,16 +34,12 @@ _PS = 1e-6  # microseconds
 
 def write_schedule(found: Synthesized, target: Path, settings: dict[str, str]) -> list[Path]:
     """Write a schedule's trace."""
-    from nestopt.core.io import write_json
-
     write_json(target, schedule_trace(found), indent=None)
     return [target]
 
 
 def write_plan(placed: Placed, target: Path, settings: dict[str, str]) -> list[Path]:
     """Write a plan's trace."""
-    from nestopt.core.io import write_json
-
     write_json(target, plan_trace(placed), indent=None)
     return [target]
 
@@ -136,8 +134,6 @@ def _counter(name: str, when_ps: int, value: int) -> dict[str, Any]:
 
 def plan_trace(placed: Placed) -> dict[str, Any]:
     """The trace of a plan: the tasks of every stage, for one of its replicas."""
-    from nestopt.interop.timeline import play, tasks_of
-
     pipeline, timeline = play(placed)
     events: list[dict[str, Any]] = []
     for q, stage in enumerate(placed.plan.stages):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.interop.timeline import play, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,8 +191,6 @@ def play_plan(placed: Placed) -> dict[str, float]:
         ``foreign``, the iteration by SimGrid in seconds; ``simulated``, by our simulator; and
         ``foreign_difference``, (SimGrid's - ours) / ours.
     """
-    from nestopt.interop.timeline import play
-
     pipeline, timeline = play(placed)
     seconds = _play(plan_job(pipeline, timeline))
     ours = timeline.seconds
@@ -204,8 +203,6 @@ def play_plan(placed: Placed) -> dict[str, float]:
 
 def plan_job(pipeline: Pipeline, timeline: Timeline) -> Job:
     """A pipeline as SimGrid's job: a processor a stage, a link each way between neighbours."""
-    from nestopt.interop.timeline import tasks_of
-
     stages, chunks, _ = timeline.forward_end.shape
     tasks = tasks_of(pipeline, timeline)
     number = {(t.stage, t.kind, t.chunk, t.microbatch): k for k, t in enumerate(tasks)}

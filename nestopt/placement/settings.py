@@ -45,7 +45,8 @@ _ROWS = (
     Setting("overlap", "0 and 1, apart by commas", "0", "Overlap of tensor communication off, on "
             "or both.", "overlap=0,1"),
     Setting("hides", "words", "none", "What the framework runs behind computation.", "hides=sync"),
-    Setting("structure", "word", "structured", "Stages on contiguous runs of devices, or anywhere.",
+    Setting("structure", "word", "structured", "Stages on runs of devices with their axes in any "
+            "order (structured) or in the usual one (contiguous), or anywhere (general).",
             "structure=general"),
     # the methods
     Setting("start", "word", "dp", "What the exact models start from: the dynamic program's plan "

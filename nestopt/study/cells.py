@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.choices import OBJECTIVES, refuse_contradictions, split_settings, state
 from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.io import sha256_of
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import method_names, methods_of
+from nestopt.fourd.models import dense_model
 from nestopt.study.ranking import METHOD as RANKING
+from nestopt.study.ranking import parse_settings
 from nestopt.study.recipes import Recipe, expand_block
 from nestopt.study.spec import StudyFile, read_spec
 
@@ -41,8 +47,6 @@ class Cell:
     @property
     def id(self) -> str:
         """16 hex digits, a hash of the definition."""
-        from nestopt.core.io import sha256_of
-
         return sha256_of(self.definition)[:16]
 
     def to_json(self) -> dict[str, Any]:
@@ -164,8 +168,6 @@ def _cells_of(method: MethodFile, spec: StudyFile, made: list[_Made]) -> dict[in
 
 def _problem_of(method: MethodFile, present: set[str]) -> str:
     """The problem that a method solves here."""
-    from nestopt.core.registry import method_names
-
     names = {problem: [*method_names(problem)] for problem in sorted(present)}
     if "placement" in names:
         names["placement"].append(RANKING)
@@ -217,10 +219,6 @@ def _choices(
     method: MethodFile, block: InstancesFile, entry: _Made
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Objective and plan space of a method on an instance, and its settings, checked."""
-    from nestopt.core.choices import OBJECTIVES, refuse_contradictions, split_settings, state
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import methods_of
-
     name = entry.recipe.problem
     if method.method == RANKING:
         return _ranking_choices(method, entry)
@@ -244,17 +242,16 @@ def _choices(
     if stated is None:
         usual = getattr(found, "objectives", OBJECTIVES[name])[0]
         return {"objective": objective or usual, "space": "structured"}, settings
+    structure, orders = stated.structure.recorded
     return {
         "objective": str(found.objective),
-        "space": str(stated.structure),
+        "space": structure,
+        **({"orders": orders} if orders else {}),
         "plans": stated.plans_text,
     }, settings
 
 
 def _ranking_choices(method: MethodFile, entry: _Made) -> tuple[dict[str, str], dict[str, str]]:
-    from nestopt.fourd.models import dense_model
-    from nestopt.study.ranking import parse_settings
-
     for key in ("objective", "space", "backend"):
         if getattr(method, key) is not None:
             raise UsageError(f"{key} does not go with {RANKING}")

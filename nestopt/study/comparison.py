@@ -87,7 +87,11 @@ def problem_key(record: Record) -> ProblemKey:
     if problem == "ranking":
         return identity, objective, "ranking", "ranking"
     plans = settings.get("plans") or _plans_before_spaces(settings)
-    return identity, objective, str(plans), str(settings.get("space") or "structured")
+    # without orders of axes, structured plans are the contiguous ones
+    structure = str(settings.get("space") or "structured")
+    if structure == "structured" and settings.get("orders") != "any":
+        structure = "contiguous"
+    return identity, objective, str(plans), structure
 
 
 def _plans_before_spaces(settings: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from nestopt.study.outcome import blank_record
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -111,8 +113,6 @@ class _Run:
 
     def record(self, stop: Callable[[], bool] | None) -> dict[str, Any] | None:
         """Run the process to its end; None if `stop` said so."""
-        from nestopt.study.outcome import blank_record
-
         blank = blank_record(self.cell)
         began = time.monotonic()
         with (

@@ -29,8 +29,7 @@ def blank_record(cell: dict[str, Any]) -> dict[str, Any]:
         "backend": definition["backend"],
         "rel_gap": definition["rel_gap"],
     }
-    if "plans" in definition:
-        settings["plans"] = definition["plans"]
+    settings |= {key: definition[key] for key in ("plans", "orders") if key in definition}
     return {
         "schema": SCHEMA,
         "study": cell["study"],

@@ -86,7 +86,8 @@ def _hashes(records: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
         instance, settings = row["instance"], row.get("settings") or {}
         digest = instance.get("job") or instance.get("sha256")
         if digest:
-            stated = [settings.get("objective"), settings.get("plans"), settings.get("space")]
+            keys = ("objective", "plans", "space", "orders")
+            stated = [settings.get(key) for key in keys]
             stated = [] if instance.get("job") else stated
             name = canonical_json([row.get("parameters") or {}, instance.get("problem"), stated])
             found.setdefault(name, set()).add(str(digest))

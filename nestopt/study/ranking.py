@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.pricing import FIRST_SET
+from nestopt.fourd.models import dense_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,6 @@ def judge(names: dict[str, str], settings: dict[str, str]) -> dict[str, Any]:
     UsageError, InputError
         If a name is unknown or the job divides into no decomposition.
     """
-    from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import rank_table
     from nestopt.placement.pricing.parameters import current_set
 

@@ -10,7 +10,10 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.io import read_json
 from nestopt.core.pricing import FIRST_SET
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import library_entry, library_instance, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,10 +77,6 @@ class Recipe:
         NestoptError
             If a name is unknown, a parameter is wrong, or a file is not what it was.
         """
-        from nestopt.core.io import read_json
-        from nestopt.core.problem import get_problem
-        from nestopt.core.registry import library_instance
-
         for name, digest in self.files.items():
             if _digest(directory / name) != digest:
                 raise InputError("has changed since the study began", file=name)
@@ -159,9 +158,6 @@ def _kind(block: InstancesFile) -> str:
 def _single(
     block: InstancesFile, kind: str, directory: Path
 ) -> Iterator[tuple[Recipe, dict[str, Any], Instance]]:
-    from nestopt.core.io import read_json
-    from nestopt.core.registry import library_entry
-
     for name in getattr(block, kind):
         files: dict[str, str] = {}
         if kind == "library":
@@ -190,9 +186,6 @@ def _below(directory: Path, name: str) -> Path:
 def _crossed(
     block: InstancesFile, problem: str, directory: Path, pricing: str
 ) -> Iterator[tuple[Recipe, dict[str, Any], Instance]]:
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import named
-
     known = get_problem(problem).settings
     for key in block.set:
         if key not in known:

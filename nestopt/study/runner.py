@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import NestoptError, UsageError
+from nestopt.core.errors import Interrupted, UsageError
+from nestopt.core.stop import Watch, on_stop, shielded
 from nestopt.study.directory import LOCK, RECORDS
+from nestopt.study.execute import run_cell
 from nestopt.study.provenance import spec_hash
 from nestopt.study.records import Appender, Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from pathlib import Path
+    from threading import Event
 
     from nestopt.study.cells import Plan
 
 __all__ = ["Interrupted", "run_study"]
 
 Task = dict[str, Any]
-
-
-class Interrupted(NestoptError):
-    """The run was ended by Ctrl-C or SIGTERM; what was finished is recorded."""
 
 
 def run_study(
@@ -62,82 +61,77 @@ def run_study(
     UsageError
         If distributed is not installed or the scheduler does not answer.
     Interrupted
-        After Ctrl-C or SIGTERM.
+        After Ctrl-C, or SIGTERM where the program hears it, if cells are missing.
     """
     count = jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
     say = tell or (lambda event, value: None)
-    with Lock(directory / LOCK, count), _sigterm_interrupts():
+    stop = threading.Event()
+    with Lock(directory / LOCK, count), Watch() as watch, on_stop(stop.set):
         if prepare is not None:
-            prepare()
+            with shielded():
+                prepare()
         appender = Appender(directory / RECORDS)
         try:
             origin = {"study": plan.spec.name, "spec": spec_hash(plan.spec)}
             tasks = [cell.to_json() | origin for cell in plan.cells if cell.id not in appender.done]
             say("begin", (len(plan.cells) - len(tasks), len(plan.cells), appender.torn))
             records = (
-                _on_this_machine(tasks, str(directory), count)
+                _on_this_machine(tasks, str(directory), count, stop)
                 if scheduler is None
-                else _on_cluster(tasks, str(directory), scheduler)
+                else _on_cluster(tasks, str(directory), scheduler, stop)
             )
             with closing(records):
                 for record in records:
-                    appender.append(record)
+                    with shielded():
+                        appender.append(record)
                     say("record", record)
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"interrupted; {len(appender.done)} of {len(plan.cells)} cells are recorded, "
-                f"continue with: nestopt study resume {directory}"
-            ) from None
+            # the watch raises it where nothing looked at `stop`
+            stop.set()
         finally:
             appender.close()
+    missing = sum(cell.id not in appender.done for cell in plan.cells)
+    if missing and stop.is_set():
+        raise Interrupted(
+            f"interrupted; {len(plan.cells) - missing} of {len(plan.cells)} cells are recorded, "
+            f"continue with: nestopt study resume {directory}",
+            watch.number or signal.SIGINT,
+        )
     return len(tasks)
 
 
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _on_this_machine(tasks: list[Task], directory: str, jobs: int) -> Generator[dict[str, Any]]:
-    """Records as they come, `jobs` processes at once; closing the iterator ends them."""
+def _on_this_machine(
+    tasks: list[Task], directory: str, jobs: int, stop: Event
+) -> Generator[dict[str, Any]]:
+    """Records as they come, `jobs` processes at once; `stop` or closing the iterator ends them."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
-    from nestopt.study.execute import run_cell
-
-    stop = threading.Event()
     with ThreadPoolExecutor(jobs) as pool:
         try:
             futures = [pool.submit(run_cell, task, directory, stop.is_set) for task in tasks]
-            yield from _finished(as_completed(futures))
+            yield from _finished(as_completed(futures), stop)
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _finished(futures: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Records of the cells that came to an end."""
+def _finished(futures: Iterable[Any], stop: Event) -> Iterator[dict[str, Any]]:
+    """Records of the cells that came to an end, until the run is stopped."""
     for future in futures:
         record = future.result()
         if record is not None:
             yield record
+        if stop.is_set():
+            return
 
 
-def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[dict[str, Any]]:
+def _on_cluster(
+    tasks: list[Task], directory: str, scheduler: str, stop: Event
+) -> Generator[dict[str, Any]]:
     """Records as they come from the workers of a Dask cluster."""
     try:
-        from distributed import Client, Event, as_completed
+        from distributed import Client, as_completed
+        from distributed import Event as ClusterEvent
     except ImportError as error:
         raise UsageError(
             "--scheduler needs distributed; install it with: pip install 'nestopt[cluster]'"
@@ -148,15 +142,15 @@ def _on_cluster(tasks: list[Task], directory: str, scheduler: str) -> Generator[
         raise UsageError(f"--scheduler {scheduler}: no answer ({error})") from error
     with client:
         name = f"nestopt-stop-{os.getpid()}-{os.urandom(4).hex()}"
-        stop = Event(name, client=client)
+        told = ClusterEvent(name, client=client)
         futures = [
             client.submit(_cluster_cell, task, directory, name, key=f"nestopt-{task['cell']}")
             for task in tasks
         ]
         try:
-            yield from _finished(as_completed(futures))
+            yield from _finished(as_completed(futures), stop)
         finally:
-            stop.set()
+            told.set()
             client.cancel(futures)
 
 
@@ -165,8 +159,6 @@ def _cluster_cell(task: Task, directory: str, event: str) -> dict[str, Any] | No
     import time
 
     from distributed import Event
-
-    from nestopt.study.execute import run_cell
 
     flag = Event(event)
     asked = time.monotonic()

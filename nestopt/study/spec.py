@@ -74,6 +74,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.io import read_text, validate_model
 from nestopt.core.pricing import DEFAULT_SET
+from nestopt.core.units import parse_bytes, parse_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,14 +113,10 @@ def _seeds(value: Any) -> Any:
 
 
 def _seconds(value: Any) -> float:
-    from nestopt.core.units import parse_time
-
     return _positive(value, parse_time, "a time with a unit, such as '60 s' or '5 min'")
 
 
 def _bytes(value: Any) -> float:
-    from nestopt.core.units import parse_bytes
-
     return _positive(value, parse_bytes, "bytes with a unit, such as '4 GiB'")
 
 

@@ -270,8 +270,10 @@ def _stated(instance: Any, definition: dict[str, Any]) -> Any:
     if "plans" not in definition:
         return instance
     from nestopt.placement.model.space import PlanSpace
+    from nestopt.placement.model.words import Structure
 
-    space = PlanSpace.parse(f"{definition['plans']} {definition['space']}")
+    structure = Structure.of_record(definition["space"], definition.get("orders", ""))
+    space = PlanSpace.parse(f"{definition['plans']} {structure}")
     return instance.over(space, definition["objective"])
 
 

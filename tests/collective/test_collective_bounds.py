@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sampling import slow
 
 from nestopt.collective.bounds import all_bounds, best_bound, bottleneck_cut, verify_witness
 from nestopt.collective.bounds._kernels import max_flow
@@ -200,8 +201,9 @@ def test_max_flow_equals_networkx(seed: int) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("latency", ["blocking", "pipelined"])
-def test_witnesses_on_uneven_networks(pattern: str, latency: str) -> None:
-    for seed in range(6):
+@pytest.mark.parametrize("count", [2, *slow([6])])
+def test_witnesses_on_uneven_networks(pattern: str, latency: str, count: int) -> None:
+    for seed in range(count):
         rng = np.random.default_rng(seed)
         topology = random_topology(rng, 7, switches=seed % 2)
         group = topology.npus[: 4 + seed % 3]

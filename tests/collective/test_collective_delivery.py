@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 from collective_cases import instance, random_topology, verified
+from sampling import slow
 
 from nestopt.collective.bounds import all_bounds, verify_witness
 from nestopt.collective.model.topology import Topology
@@ -52,7 +53,7 @@ def test_by_hand() -> None:
     assert delivery(instance(topology, "broadcast", npus=[0, 3], root=0))["value"] == 3 * 10**9
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [0, 1, 2, 11, *slow([*range(3, 11), *range(12, 16)])])
 def test_never_above_the_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(4, 6))

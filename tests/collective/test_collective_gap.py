@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from collective_cases import instance, random_topology, verified
+from sampling import slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,8 +137,9 @@ def blocks() -> Iterator[list[Gaps]]:
         print(f"\n{together}")
 
 
-def test_gap_to_optimum_on_random_uneven_networks() -> None:
-    found = gaps(40, seed=11, confirm=True).values
+@pytest.mark.parametrize("count", [15, *slow([40])])
+def test_gap_to_optimum_on_random_uneven_networks(count: int) -> None:
+    found = gaps(count, seed=11, confirm=True).values
     assert found.mean() <= MEAN_GAP
     assert found.max() <= WORST_GAP
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from collective_cases import instance, random_topology, schedule_of, verified
+from sampling import slow
 
 from nestopt.collective.model.schedule import COPY, REDUCE
 
@@ -15,9 +16,8 @@ UNIT = 10**9
     ("network", "pattern", "steps"),
     [
         ("fat-tree:4", "all-gather", 20),
-        ("fat-tree:4", "all-reduce", 40),
         ("mesh2d:4x4", "all-reduce", 15),
-        ("mesh2d:6x6", "all-reduce", 34),
+        *slow([("fat-tree:4", "all-reduce", 40), ("mesh2d:6x6", "all-reduce", 34)]),
     ],
 )
 def test_makespans_that_are_reached(network: str, pattern: str, steps: int) -> None:
@@ -35,7 +35,7 @@ def test_the_phases_of_an_all_reduce_overlap() -> None:
 @pytest.mark.parametrize("latency", ["blocking", "pipelined"])
 def test_all_reduce_on_random_networks_and_groups(latency: str) -> None:
     rng = np.random.default_rng(4)
-    for nodes in (4, 5, 6, 7):
+    for nodes in (4, 6):
         topology = random_topology(rng, nodes, both=False)
         for group in (range(nodes), sorted(rng.choice(nodes, 3, replace=False).tolist())):
             problem = instance(topology, "all-reduce", latency=latency, npus=group)
@@ -44,7 +44,7 @@ def test_all_reduce_on_random_networks_and_groups(latency: str) -> None:
             assert verified(problem).objective <= copies.objective + sums.objective
 
 
-@pytest.mark.parametrize("network", ["dgx-a100:2x4", "fat-tree:4"])
+@pytest.mark.parametrize("network", ["dgx-a100:2x4", *slow(["fat-tree:4"])])
 def test_switches_and_chunks(network: str) -> None:
     for pattern in ("all-gather", "all-reduce", "broadcast", "reduce"):
         verified(instance(network, pattern, chunks_per_npu=2), effort=0.1)

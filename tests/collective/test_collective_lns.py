@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sampling import slow
 
 from nestopt.collective.judge.check import check_schedule
 from nestopt.collective.model.collective import Collective
@@ -36,10 +37,14 @@ def poor_start(problem: CollectiveInstance, policy: str = "fifo"):
     ("name", "size", "steps"),
     [
         ("torus2d:4x4", 1, 4),
-        ("torus2d:5x5", 1, 6),
         ("mesh2d:4x4", 1, 8),
-        ("mesh2d:4x4,bw=1GB/s:3GB/s", 3, 12),
-        ("torus2d:4x4,bw=1GB/s:2GB/s", 2, 6),
+        *slow(
+            [
+                ("torus2d:5x5", 1, 6),
+                ("mesh2d:4x4,bw=1GB/s:3GB/s", 3, 12),
+                ("torus2d:4x4,bw=1GB/s:2GB/s", 2, 6),
+            ]
+        ),
     ],
 )
 @pytest.mark.parametrize("pattern", ["all-gather", "reduce-scatter"])
@@ -75,8 +80,15 @@ def test_unequal_links_and_fine_ticks() -> None:
     check_schedule(problem, Schedule.from_json(result.solution_json))
 
 
-@pytest.mark.parametrize("pattern", ["all-reduce", "all-to-all"])
-@pytest.mark.parametrize("name", ["mesh2d:2x3", "switch:4"])
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("all-reduce", "switch:4"),
+        ("all-to-all", "switch:4"),
+        ("all-to-all", "mesh2d:2x3"),
+        *slow([("all-reduce", "mesh2d:2x3")]),
+    ],
+)
 def test_other_patterns_stay_valid(pattern: str, name: str) -> None:
     problem = instance(name, pattern)
     start = get_method("collective", "greedy")(problem, SolveOptions())

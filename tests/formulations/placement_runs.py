@@ -31,7 +31,6 @@ from nestopt.formulations.placement.scenario import Scenario, ScenarioData
 from nestopt.placement.dp.solve import solve as solve_dp
 from nestopt.placement.judge.check import check_plan
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.evaluate import evaluate
 
 if TYPE_CHECKING:
@@ -42,16 +41,25 @@ if TYPE_CHECKING:
 __all__ = ["least_load", "random_problem"]
 
 SOLVERS = {"milp": solve_milp, "cpsat": solve_cpsat}
-OPTIMUM = {"structured": structured_optimum, "general": general_optimum}
+OPTIMUM = {
+    "contiguous": structured_optimum,
+    "structured": structured_optimum,
+    "general": general_optimum,
+}
 CLOSE = 1e-6
 # HiGHS keeps constraints to 1e-6 of a thousand units, CP-SAT counts rounded times
 MODELS = [(PlacementMilp, 5e-9), (PlacementCpsat, 5e-7)]
 
 
+def over(tiny: TinyInstance, space: str) -> TinyInstance:
+    """The instance over another structure."""
+    return replace(tiny, options=tiny.options | {"structure": space})
+
+
 def run(method: str, tiny: TinyInstance, space: str, **options: Any) -> Result:
     """Solve a tiny instance; unless told otherwise without any help of the dynamic program."""
     chosen = SolveOptions(set=options.pop("set", {"start": "none"}), **options)
-    instance = tiny.instance.over(replace(tiny.space, structure=Structure(space)))
+    instance = over(tiny, space).instance
     if method == "dp":
         return solve_dp(instance, replace(chosen, set={}))
     return SOLVERS[method](instance, chosen)
@@ -78,14 +86,14 @@ def check(tiny: TinyInstance, result: Result) -> None:
 
 def best_of(tiny: TinyInstance, space: str, wanted: Callable[[Plan], bool]) -> float:
     """The price of the best plan that is wanted, by enumeration of all plans; inf if none fits."""
-    every = structured_plans if space == "structured" else general_plans
-    plans = filter(wanted, every(tiny.workload, tiny.cluster, tiny.space))
+    every = general_plans if space == "general" else structured_plans
+    plans = filter(wanted, every(tiny.workload, tiny.cluster, over(tiny, space).space))
     return best_plan(plans, _judge(tiny))[0]
 
 
 def compare_with_enumeration(tiny: TinyInstance, space: str) -> list[Result]:
     """Both models find the best of all plans."""
-    best = OPTIMUM[space](tiny)
+    best = OPTIMUM[space](over(tiny, space))
     results = [run(method, tiny, space) for method in SOLVERS]
     for result in results:
         assert value(result) == pytest.approx(best, rel=CLOSE)

@@ -22,6 +22,7 @@ from placement_runs import (
     value,
 )
 from random_instances import TinyInstance, tiny_instance
+from sampling import slow
 
 from nestopt.core.errors import InputError, UsageError
 from nestopt.core.options import SolveOptions
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *slow(range(2, 6))])
 @pytest.mark.parametrize("space", ["structured", "general"])
 def test_models_find_the_best_of_all_plans(seed: int, space: str) -> None:
     tiny = tiny_instance(np.random.default_rng(seed), devices=3, operators=3)
@@ -55,7 +56,7 @@ def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: s
     )
 
 
-@pytest.mark.parametrize("seed", range(500, 508))
+@pytest.mark.parametrize("seed", [500, 501, *slow(range(502, 508))])
 def test_models_agree_with_the_dynamic_program(seed: int) -> None:
     compare_with_dp(tiny_instance(np.random.default_rng(seed), devices=4, operators=4))
 
@@ -76,7 +77,7 @@ def test_models_agree_with_the_dynamic_program_on_a_hundred_instances() -> None:
 def test_a_plan_has_its_price_in_the_model(
     model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
 ) -> None:
-    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(700, 708)) >= 6
+    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(700, 703)) >= 2
 
 
 @pytest.mark.slow
@@ -84,7 +85,7 @@ def test_a_plan_has_its_price_in_the_model(
 def test_every_plan_has_its_price_in_the_model(
     model_class: type[PlacementMilp | PlacementCpsat], tolerance: float
 ) -> None:
-    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(710, 860)) >= 150
+    assert sum(compare_prices(model_class, tolerance, seed) for seed in range(700, 860)) >= 150
 
 
 # --- spaces, outcomes, limits --------------------------------------------------------------------
@@ -200,7 +201,7 @@ def test_too_large_a_model_is_not_written_down(
 
 @pytest.mark.parametrize("method", SOLVERS)
 def test_a_start_by_the_dynamic_program_changes_nothing(method: str) -> None:
-    for seed in (2, 12, 100):
+    for seed in (2, 12):
         tiny = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
         helped = run(method, tiny, "general", set={"start": "dp"})
         assert value(helped) == pytest.approx(value(run(method, tiny, "general")), rel=CLOSE)

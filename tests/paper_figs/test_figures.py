@@ -53,6 +53,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_figure_is_the_same_whatever_the_order_of_records(tmp_path: Path) -> None:
+    rows = figure_records.growth("scale-placement", "placement", {"dp": 1.0}, 64)
+    for name, order in (("one", rows), ("two", rows[::-1])):
+        paths = Paths(tmp_path / name, tmp_path / name / "figures", tmp_path / name / "tables")
+        paths.records.mkdir(parents=True)
+        write(order, paths.records / "scale-placement.jsonl")
+        scale.build(paths)
+    for folder in ("figures", "tables"):
+        assert hashes(tmp_path / "one" / folder) == hashes(tmp_path / "two" / folder) != {}
+
+
+@pytest.mark.slow
 def test_two_builds_are_equal_byte_for_byte(made: Path, tmp_path: Path) -> None:
     # In another process, with another hash seed, another day and the records in another order
     records = tmp_path / "records"

@@ -28,27 +28,50 @@ __all__ = ["best_plan", "general_plans", "structured_plans"]
 
 
 def structured_plans(workload: Workload, cluster: Cluster, space: PlanSpace) -> Iterator[Plan]:
-    """All plans of the structured space (``MODEL.md``, section 8)."""
+    """All plans of the structured or the contiguous space (``MODEL.md``, section 8)."""
     alive = [int(i) for i in cluster.alive]
     for d, b, parts, configs, schedule in _skeletons(workload, len(alive), space):
         widths = [c.width for c in configs]
         for layout in space.layouts:
             if layout == "inner":
+                deals = [list(_deals(c, d, space)) for c in configs]
                 for starts in _runs([d * w for w in widths], len(alive)):
-                    places = [
-                        [alive[p + r * w : p + (r + 1) * w] for r in range(d)]
-                        for p, w in zip(starts, widths)
-                    ]
-                    yield _plan(parts, configs, places, d, b, schedule)
+                    for chosen in product(*deals):
+                        places = [
+                            [[alive[p + k] for k in row] for row in deal]
+                            for p, deal in zip(starts, chosen)
+                        ]
+                        yield _plan(parts, configs, places, d, b, schedule)
             else:
+                deals = [list(_deals(c, 1, space)) for c in configs]
                 # a larger window shifts the later replicas, so each is a layout of its own
                 for n in range(sum(widths), len(alive) // d + 1):
                     for starts in _runs(widths, n):
-                        places = [
-                            [alive[r * n + p : r * n + p + w] for r in range(d)]
-                            for p, w in zip(starts, widths)
-                        ]
-                        yield _plan(parts, configs, places, d, b, schedule)
+                        for chosen in product(*deals):
+                            places = [
+                                [[alive[r * n + p + k] for k in deal[0]] for r in range(d)]
+                                for p, deal in zip(starts, chosen)
+                            ]
+                            yield _plan(parts, configs, places, d, b, schedule)
+
+
+def _deals(config: StageConfig, d: int, space: PlanSpace) -> Iterator[Rows]:
+    """Every way to deal a run to the axes of a stage in mixed radix: offsets by replica and rank.
+
+    A way is an order of the axes, the slowest first; axes of one rank are left out.
+    """
+    x, y, z = config.tensor
+    sizes = {"r": d, "e": config.expert, "c": config.context, "z": z, "y": y, "x": x}
+    split = [axis for axis, size in sizes.items() if size > 1]
+    for order in permutations(split) if space.structure == "structured" else [tuple(split)]:
+        rows: Rows = [[] for _ in range(d)]
+        for role in product(*(range(size) for size in sizes.values())):
+            index = dict(zip(sizes, role))
+            offset = 0
+            for axis in order:
+                offset = offset * sizes[axis] + index[axis]
+            rows[index["r"]].append(offset)
+        yield rows
 
 
 def general_plans(workload: Workload, cluster: Cluster, space: PlanSpace) -> Iterator[Plan]:

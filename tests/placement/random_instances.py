@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from nestopt.placement.model.workload import Edge, Operator, Tied, Workload
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TinyInstance", "tiny_instance"]
+__all__ = ["TinyInstance", "tiny_instance", "tree_instance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,72 @@ def tiny_instance(
         options["microbatch"] = "1,2"
     objective = "bottleneck" if rng.random() < 0.3 else "iteration-time"
     return TinyInstance(workload, cluster, objective, options)
+
+
+def tree_instance(
+    rng: np.random.Generator, *, devices: int = 8, operators: int = 2, decomposed: bool = False
+) -> TinyInstance:
+    """A random instance on a tree with slow uplinks, where the order of the axes often matters.
+
+    Six to `devices` devices, mostly in even groups of two to four, some of them failed; few
+    operators, one mode and few degrees, so that enumeration stays short.
+    """
+    sizes = [(2, 4), (4, 2), (2, 2, 2), (2, 3), (3, 2), (4, 2)]
+    shape = sizes[int(rng.integers(len(sizes)))]
+    cluster = _tree(rng, [n for n in shape if n > 1], devices)
+    workload = _workload(rng, int(rng.integers(1, operators + 1)), cluster.types, decomposed)
+    batch = int(rng.choice([2, 4, 6]))
+    # much to send and little to compute
+    heavy = float(rng.choice([1, 4]))
+    moved = [
+        replace(
+            o, flops=o.flops * 0.1, flops_attn=o.flops_attn * 0.1, tp_bytes=o.tp_bytes * 10,
+            params=o.params * heavy,
+        )
+        for o in workload.operators
+    ]  # fmt: skip
+    workload = replace(workload, operators=tuple(moved), global_batch=batch, tied=None)
+    memory = _middling_memory(rng, workload)
+    types = [replace(t, memory=memory * 1.5, reserve=0.0) for t in cluster.types]
+    options = {
+        "tensor": str(rng.choice(["1,2", "2", "2,4", "1,2,3"])),
+        "context": str(rng.choice(["1", "1", "2", "1,2"])),
+        "expert": str(rng.choice(["1", "1,2"])),
+        "zero": str(rng.integers(4)),
+        "recompute": "none",
+        "sequence": str(rng.integers(2)),
+        "replicas": str(rng.choice(["2", "all"])),
+        "microbatch": str(rng.choice(["1", "1,2"])),
+    }
+    if decomposed:
+        options |= {"decomposition": "4d", "tensor": "4", "context": "1", "overlap": "0"}
+        options["microbatch"] = "2"
+    objective = "bottleneck" if rng.random() < 0.2 else "iteration-time"
+    return TinyInstance(workload, cluster.with_types(types), objective, options)
+
+
+def _tree(rng: np.random.Generator, shape: Sequence[int], devices: int) -> Cluster:
+    """A tree of this shape (outermost first), sometimes with an uneven node or a failure."""
+    count = int(np.prod(shape))
+    sizes = [(count,)]
+    size = count
+    for branches in shape[:-1]:
+        size //= branches
+        sizes.insert(0, (size,) * (count // size))
+    if rng.random() < 0.3:  # the last node lacks a device
+        sizes = [(*row[:-1], row[-1] - 1) if row[-1] > 1 else row[:-1] for row in sizes]
+        count -= 1
+    levels = []
+    latency, port = 1e-6, _log_uniform(rng, 1e11, 1e12)
+    for level in range(len(sizes)):
+        uplink = math.inf if level == len(sizes) - 1 else port * rng.uniform(0.1, 1)
+        levels.append(Level(f"level{level}", latency, port, uplink))
+        latency *= rng.uniform(1, 10)
+        port *= rng.uniform(0.1, 0.7)
+    kind = DeviceType("type0", _log_uniform(rng, 1e14, 4e14), 1.0, 2e12, efficiency=0.8)
+    failed = [int(rng.integers(count))] if rng.random() < 0.3 or count > devices else []
+    types = np.zeros(count, dtype=np.int64)
+    return Cluster("tree", tuple(levels), (kind,), types, tuple(sizes), tuple(failed))
 
 
 def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from random_instances import TinyInstance, tiny_instance
+from sampling import slow
 from truth import general_optimum, search, structured_optimum
 
 from nestopt.core.options import SolveOptions
@@ -52,7 +53,7 @@ def bounds_hold(seed: int, **size: int) -> tuple[float, float]:
     return found.general_bound, truth
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [0, 1, *slow(range(2, 10))])
 def test_bounds_are_below_the_enumerated_general_optimum(block):
     pairs = [
         bounds_hold(seed, devices=3, operators=2 + block % 2, modes=1)
@@ -68,10 +69,11 @@ def test_bounds_are_below_the_enumerated_general_optimum_on_four_devices(block):
         bounds_hold(seed, devices=4, operators=3, modes=1)
 
 
-def test_the_general_bound_is_often_close():
+@pytest.mark.parametrize("count", [15, *slow([60])])
+def test_the_general_bound_is_often_close(count):
     """Not a law, but a bound far below everything would satisfy the others."""
     ratios = []
-    for seed in range(60):
+    for seed in range(count):
         found = search(tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1))
         if found.plan is not None:
             ratios.append(found.general_bound / found.objective)
@@ -158,7 +160,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ticking")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 12))])
 def test_a_time_limit_anywhere_keeps_a_valid_bound(seed):
     tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
     exact = search(tiny)
@@ -215,10 +217,11 @@ class _Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("count", [8, *slow([30])])
 @pytest.mark.parametrize("after", [1, 2])
-def test_ctrl_c_keeps_the_incumbent(after):
+def test_ctrl_c_keeps_the_incumbent(after, count):
     interrupted = 0
-    for seed in range(30):
+    for seed in range(count):
         tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
         stop = _Stop(after)
         result = solve(instance_of(tiny), options_of(tiny, progress=stop))
@@ -273,9 +276,10 @@ def test_the_price_of_structure():
     assert general_optimum(tiny) == pytest.approx(0.5 * structured_optimum(tiny), rel=1e-3)
 
 
-def test_a_general_run_claims_optimality_only_where_its_bound_meets():
+@pytest.mark.parametrize("count", [10, *slow([30])])
+def test_a_general_run_claims_optimality_only_where_its_bound_meets(count):
     met = missed = 0
-    for seed in range(30):
+    for seed in range(count):
         tiny = tiny_instance(np.random.default_rng(seed), devices=5, operators=4, modes=1)
         result = solve(general_of(tiny), options_of(tiny))
         check_result(result)

@@ -425,6 +425,7 @@ def test_layouts():
     assert layout([[0], [2]], [[3], [4]]) is None
     assert layout([[2], [3]], [[0], [1]]) is None  # against hierarchy order
     assert layout([[1], [0]], [[2], [3]]) is None
+    assert layout([[0], [2]], [[4], [5]]) is None  # a hole
     assert layout([[0], [2]], [[1], [3]]) == "outer"  # windows of two
     assert layout([[0], [4]], [[1], [5]]) == "outer"  # windows of four, half idle
     assert layout([[1], [4]], [[2], [5]]) == "outer"  # windows of three
@@ -432,6 +433,47 @@ def test_layouts():
     assert layout([[0], [4]], [[1], [6]]) is None
     assert layout([[1], [6]], [[2], [7]]) is None  # two windows of five do not fit
     assert layout([[0], [3]], [[2], [4]], failed=[1]) == "outer"
+
+
+def test_orders_of_axes():
+    """A run dealt to replicas and tensor ranks in either order, and in none."""
+    workload, _, plan = tiny_plan()
+    workload = replace(workload, operators=tuple(
+        replace(o, tensor_divides=(2,)) for o in workload.operators
+    ))  # fmt: skip
+    eight = Cluster.regular(
+        "eight", (2, 4), (Level("n", 1e-6, 1e11, 1e11), Level("t", 1e-6, 1e11)),
+        (DeviceType("gpu", 1e14, 1e12, 1e12),),
+    )  # fmt: skip
+    split = StageConfig((1, 2, 1))
+
+    def verified(first, second, space):
+        stages = zip(plan.stages, (first, second))
+        placed = replace(plan, stages=tuple(
+            replace(stage, config=split, devices=np.array(rows)) for stage, rows in stages
+        ))  # fmt: skip
+        return check_result(result_of(workload, eight, placed, space=space)).verified
+
+    usual, turned = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
+    beyond = [[4, 5], [6, 7]]
+    assert "the plan lies in the space 'full' (structured) (layout inner)" in verified(
+        turned, beyond, "full"
+    )
+    assert "the plan lies in the space 'full' (contiguous) (layout inner)" in verified(
+        usual, beyond, "full contiguous"
+    )
+    # windows of four: the ranks of a replica stay together
+    verified([[0, 1], [4, 5]], [[2, 3], [6, 7]], "full")
+    for rows, other, space, told in [
+        (turned, beyond, "full contiguous", "stage 0 .*deals its devices|replicas of stage 0"),
+        ([[0, 3], [1, 2]], beyond, "full", "each dealt to its axes in one order"),
+        ([[1, 0], [3, 2]], beyond, "full", "each dealt to its axes in one order"),
+        ([[2, 3], [0, 1]], beyond, "full", "each dealt to its axes in one order"),
+        ([[0, 2], [4, 6]], [[1, 3], [5, 7]], "full", "each dealt to its axes in one order"),
+        (beyond, turned, "full", "each dealt to its axes in one order"),
+    ]:
+        with pytest.raises(CheckError, match=told):
+            verified(rows, other, space)
 
 
 def test_a_plan_outside_the_space_is_refused():
@@ -488,7 +530,7 @@ def test_a_result_of_schema_1_means_what_it_meant():
         return result
 
     lines = check_result(old(plan, space="structured"))
-    assert "the plan lies in the space 'default-1' (structured) (layout inner)" in lines
+    assert "the plan lies in the space 'default-1' (contiguous) (layout inner)" in lines
     pipelined = replace(plan, schedule="gpipe")
     check_result(old(pipelined, schedule="gpipe"))
     with pytest.raises(CheckError, match="outside the space 'default-1'"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from enumerate_plans import best_plan, structured_plans
 from random_instances import TinyInstance, tiny_instance
+from sampling import slow
 from truth import check_outcome, search
 
 from nestopt.placement.judge.check import price
@@ -74,9 +75,9 @@ def compare(seeds: range, **size: int) -> set[str]:
     return used
 
 
-@pytest.mark.parametrize("block", range(4))
-def test_the_best_of_all_plans_is_found(block):
-    assert compare(range(12 * block, 12 * block + 12), devices=3, operators=4)
+@pytest.mark.parametrize(("low", "count"), [(0, 6), *slow((low, 12) for low in range(0, 48, 12))])
+def test_the_best_of_all_plans_is_found(low, count):
+    assert compare(range(low, low + count), devices=3, operators=4)
 
 
 def test_interleaving_wins_where_it_should():
@@ -85,6 +86,8 @@ def test_interleaving_wins_where_it_should():
         found = search(whole_instance(seed, devices=3, operators=4))
         if found.plan is not None:
             used.add((found.plan.schedule, found.plan.chunks))
+        if {schedule for schedule, _ in used} == {"1f1b", "gpipe", "interleaved"}:
+            break
     assert {schedule for schedule, _ in used} == {"1f1b", "gpipe", "interleaved"}
     assert {chunks for _, chunks in used} >= {1, 2}
 

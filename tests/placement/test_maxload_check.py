@@ -118,7 +118,7 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "infeasible with a CPU": (
         lambda d: d.update(
             termination={"reason": "infeasible", "limit": "none"},
-            solution_json=None,
+            solution=None,
             objective=None,
             bound="inf",
         ),

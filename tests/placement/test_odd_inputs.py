@@ -340,7 +340,10 @@ def test_names_and_options_that_are_unknown(nestopt, workload, cluster, words, t
         ),
         ({"uniform": "yes"}, "uniform: 'yes'; expected true or false"),
         ({"hides": "nothing"}, "hides: 'nothing'; expected some of tensor, sync, gathers"),
-        ({"structure": "loose"}, "structure: 'loose'; expected one of structured, general"),
+        (
+            {"structure": "loose"},
+            "structure: 'loose'; expected one of contiguous, structured, general",
+        ),
         ({"decomposition": "5d"}, "decomposition: '5d'; expected one of megatron, 4d"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pipeline_cases import order_of, pipeline, random_pipeline
 from plan_cases import random_case, tiny_plan
+from sampling import slow
 
 from nestopt.placement.judge.check import price
 from nestopt.placement.judge.simulate import Pipeline, pipeline_of, run, simulate
@@ -68,18 +69,19 @@ def test_nothing_to_document_if_stages_are_equal(schedule, blocking, s, v, m):
 
 
 @BLOCKING
+@pytest.mark.parametrize("count", [1000, *slow([3000])])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_never_beyond_the_documented_excess(schedule, blocking):
+def test_never_beyond_the_documented_excess(schedule, blocking, count):
     rng = np.random.default_rng(2)
     under, closest = 0, 0.0
-    for _ in range(3000):
+    for _ in range(count):
         pipe = random_pipeline(rng, schedule)
         closed, seconds, excess = times(pipe, blocking)
         assert seconds <= (closed + excess) * (1 + 1e-12)
         if seconds > closed * (1 + 1e-6):
             under += 1
             closest = max(closest, (seconds - closed) / excess)
-    assert under > 20  # the excess is real, not only allowed for
+    assert under > count // 300  # the excess is real, not only allowed for
     assert closest == pytest.approx(1)
 
 
@@ -160,11 +162,12 @@ def test_what_waits_stands_in_a_later_slot(seed):
 # --- random plans -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [20, *slow([200])])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_random_plans_against_the_closed_form(schedule, record_property):
+def test_random_plans_against_the_closed_form(schedule, count, record_property):
     """None beyond its excess; asynchronous 1F1B and interleaving not underestimated here."""
     differences: dict[bool, list[float]] = {False: [], True: []}
-    for seed in range(400 if schedule == "interleaved" else 200):
+    for seed in range(count * (2 if schedule == "interleaved" else 1)):
         workload, cluster, plan = random_case(
             np.random.default_rng(seed), (schedule,), decomposed=seed % 2 == 1
         )
@@ -185,9 +188,11 @@ def test_random_plans_against_the_closed_form(schedule, record_property):
     assert -0.7 < min(differences[False]) < -0.1
     if schedule != "gpipe":
         assert max(differences[False]) < 1e-12
-    if schedule != "1f1b":
-        # interleaved stages have at least as many operators as chunks, and so short transfers here
-        assert max(differences[True]) > (0.1 if schedule == "gpipe" else 0.01)
+    if schedule == "gpipe":
+        assert max(differences[True]) > 0.1
+    elif schedule == "interleaved" and count == 200:
+        # stages have at least as many operators as chunks, and so short transfers here
+        assert max(differences[True]) > 0.01
 
 
 def test_simulation_states_both_excesses():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from random_tables import layout_of
+from sampling import slow
 
 from nestopt.collective.greedy.solve import synthesize
 from nestopt.collective.judge.check import check_schedule
@@ -23,6 +24,7 @@ from nestopt.placement.dp.solve import solve
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level
 from nestopt.placement.model.collective_table import CollectiveTable, Figures, Layout
 from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.pricing.tables import layouts_on, make_table
 from nestopt.placement.pricing.tables.lines import line_of, retimed
 from nestopt.placement.pricing.tables.network import network_of_layout
@@ -137,7 +139,7 @@ def test_what_leaves_a_group_keeps_to_ports_and_uplinks() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["all-gather", "all-reduce", "all-to-all"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS[:3], LAYOUTS[4], *slow([LAYOUTS[3], *LAYOUTS[5:]])])
 def test_a_line_suffices_at_every_size(layout: Layout, pattern: str) -> None:
     chunk, chunks = 100_000, 3
     instance = instance_of(layout, pattern, chunk, chunks)
@@ -178,20 +180,24 @@ def test_a_pair_by_hand() -> None:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def test_tables_can_be_made_and_used() -> None:
-    cluster = cluster_of((4, 2))
+@pytest.mark.parametrize("each", [2, *slow([4])])
+def test_tables_can_be_made_and_used(each: int) -> None:
+    """Two nodes of `each` devices."""
+    cluster, every = cluster_of((each, 2)), 2 * each
+    sizes, members = ([2.0**24], [every]) if each == 2 else ([2.0**16, 2.0**24], [2, every])
     seen: list[tuple[int, int]] = []
     table, compared = make_table(
-        cluster, [2.0**16, 2.0**24], [2, 8], progress=lambda done, n, _: seen.append((done, n))
+        cluster, sizes, members, progress=lambda done, n, _: seen.append((done, n))
     )
-    layouts = layouts_on(cluster, [2, 8])
+    layouts = layouts_on(cluster, members)
     assert seen == [(i, len(layouts)) for i in range(len(layouts))]
-    assert len(compared) == 3 * 2 * len(layouts)
+    assert len(compared) == 3 * len(sizes) * len(layouts)
     assert CollectiveTable.from_json(table.to_json()).to_json() == table.to_json()
-    again, _ = make_table(cluster, [2.0**16, 2.0**24], [8])
-    assert again.rows == tuple(row for row in table.rows if row.layout.members == 8)
+    if len(members) > 1:
+        again, _ = make_table(cluster, sizes, [every])
+        assert again.rows == tuple(row for row in table.rows if row.layout.members == every)
     # both halves of the tree at work at once: faster than one level after the other
-    both = [c for c in compared if c.layout == Layout((4, 2), (1,)) and c.size > 1e7]
+    both = [c for c in compared if c.layout == Layout((each, 2), (1,)) and c.size > 1e7]
     assert min(c.line / c.formulas for c in both) < 0.95
     rows = {(row.pattern, row.layout): row.lines for row in table.rows}
     for c in compared:
@@ -200,10 +206,10 @@ def test_tables_can_be_made_and_used() -> None:
         assert min(said, c.formulas) <= min(c.line, c.formulas) * (1 + 1e-5)
 
     workload = named("workload", "gpt3-1.7b,batch=32,layers=4")
-    plain = PlacementInstance(workload, cluster)
-    full = PlacementInstance(workload, cluster.with_collectives(table))
-    options = SolveOptions(set={"tensor": "8"})
-    before, after = solve(plain, options), solve(full, options)
+    space = PlanSpace.parse({"tensor": str(every)}, PlanSpace.named("default-1"))
+    plain = PlacementInstance(workload, cluster, space)
+    full = PlacementInstance(workload, cluster.with_collectives(table), space)
+    before, after = solve(plain, SolveOptions()), solve(full, SolveOptions())
     assert after.objective < before.objective * 0.999
     assert after.bound == after.objective
     PROBLEM.check(after)

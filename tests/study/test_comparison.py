@@ -22,6 +22,7 @@ from nestopt.study.comparison import (
     grouped,
     instance_key,
     joined,
+    objective_key,
     one_each,
     optima,
     problem_key,
@@ -100,6 +101,15 @@ def test_timeouts_and_errors_count_at_the_limit() -> None:
         seconds_counted(record(cpu=None, method_cpu=None))
 
 
+def test_orders_of_axes_make_another_problem() -> None:
+    """Records from before axes had an order say ``structured`` and are contiguous."""
+    old = record(settings={"plans": "full", "space": "structured"})
+    wide = record(settings={"plans": "full", "space": "structured", "orders": "any"})
+    assert problem_key(old)[3] == "contiguous"
+    assert problem_key(wide)[3] == "structured"
+    assert objective_key(old) == objective_key(wide)
+
+
 def test_two_plan_spaces_are_two_problems() -> None:
     megatron = record(objective=10.0, bound=10.0)
     four = record(objective=9.0, bound=9.0, settings={"decomposition": "4d"})
@@ -108,9 +118,9 @@ def test_two_plan_spaces_are_two_problems() -> None:
     )
     keys = [problem_key(row) for row in (megatron, four, stated)]
     assert [key[2:] for key in keys] == [
-        ("default-1", "structured"),
-        ("default-1 decomposition=4d", "structured"),
-        ("full", "structured"),
+        ("default-1", "contiguous"),
+        ("default-1 decomposition=4d", "contiguous"),
+        ("full", "contiguous"),
     ]
     assert len(optima([megatron, four, stated])) == 3
     assert set(best_known([megatron, four]).values()) == {9.0, 10.0}

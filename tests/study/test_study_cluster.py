@@ -45,6 +45,7 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_the_same_records(tiny: Path, scheduler: str) -> None:
     here, there = tiny.parent / "here", tiny.parent / "there"

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.model.schedule import COPY, SHARE, Schedule
 from nestopt.core.result import Limit, Reason
 from nestopt.formulations.collective.grid import GridProblem, finest_tick, grid_problem
 from nestopt.formulations.collective.search import Search
+from nestopt.formulations.collective.shared.cpsat import SharedCpsat
+from nestopt.formulations.collective.shared.milp import SharedMilp
 from nestopt.formulations.collective.shared.windows import MOST_MEMBERS, SetWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nestopt.collective.model.instance import CollectiveInstance
-    from nestopt.collective.model.schedule import Schedule
 
 __all__ = ["Messages", "schedule_of_messages", "search_shared"]
 
@@ -112,11 +114,7 @@ def _next(state: Search, skipped: set[int]) -> int | None:
 
 def _model(kind: str, problem: GridProblem, horizon: int, windows: SetWindows) -> Any:
     if kind == "milp":
-        from nestopt.formulations.collective.shared.milp import SharedMilp
-
         return SharedMilp(problem, horizon, windows)
-    from nestopt.formulations.collective.shared.cpsat import SharedCpsat
-
     return SharedCpsat(problem, horizon, windows)
 
 
@@ -145,8 +143,6 @@ def schedule_of_messages(
     instance: CollectiveInstance, problem: GridProblem, windows: SetWindows, messages: Messages
 ) -> Schedule:
     """The schedule of the messages that serve a purpose."""
-    from nestopt.collective.model.schedule import COPY, SHARE, Schedule
-
     used: set[tuple[int, int, int, int]] = set()
     into: dict[tuple[int, int], Messages] = {}
     for message in messages:

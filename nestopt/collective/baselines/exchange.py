@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.collective.baselines.flows import Exchange, play_exchanges
+from nestopt.collective.baselines.orders import dimensions
 from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -245,8 +246,6 @@ def _digits(
     instance: CollectiveInstance, part: Part, name: str, dims: Sequence[int] | None
 ) -> list[NDArray[np.int64]]:
     """The dimensions of a part's ranks, the outermost first."""
-    from nestopt.collective.baselines.orders import dimensions
-
     n = len(part.npus)
     if name != "mixed":
         return [np.arange(n)]

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nestopt.collective.baselines.messages import ALGORITHMS, Group, Journeys
-from nestopt.collective.baselines.orders import dimensions, ring_order
+from nestopt.collective.baselines.orders import binary_tree, dimensions, ring_order
 from nestopt.collective.baselines.play import NO_LIMIT, play
+from nestopt.collective.bounds._kernels import shortest
+from nestopt.collective.greedy.join import retime
+from nestopt.collective.judge.check import check_schedule, check_unicast
+from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.core.errors import UsageError
 
@@ -200,8 +204,6 @@ def _ends(part: Part, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64] |
     if part.root is not None:
         return np.full(len(chunks), np.searchsorted(part.npus, part.root)), None
     if part.pattern == "all-reduce" and name == "dbt":
-        from nestopt.collective.baselines.orders import binary_tree
-
         n = len(part.npus)
         roots = [binary_tree(n, mirrored=turned).index(-1) for turned in (False, True)]
         return np.array(roots)[chunks % 2], None
@@ -239,8 +241,6 @@ def _group(
 def _distances(
     topology: Topology, length: NDArray[np.int64], npus: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    from nestopt.collective.bounds._kernels import shortest
-
     ptr, links = topology.out_links()
     rows = [
         shortest(ptr, links, topology.dst, length, np.array([v], dtype=np.int32))[npus]
@@ -272,8 +272,6 @@ def _useful(
 
 def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
     """One schedule after the other, then every send as early as that allows."""
-    from nestopt.collective.greedy.join import retime
-
     if not made:
         return Schedule.of([], [], [], 0)
     if len(made) == 1:
@@ -293,8 +291,6 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
     from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import Synthesis, schedule_result
-    from nestopt.collective.judge.check import check_schedule, check_unicast
-    from nestopt.collective.model.connectivity import find_separation
 
     begin = time.perf_counter()
     separation = find_separation(instance)

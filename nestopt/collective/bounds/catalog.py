@@ -19,6 +19,7 @@ from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
 from nestopt.collective.bounds.spreads import spread_bound
+from nestopt.collective.model.connectivity import find_separation
 from nestopt.core.stop import noticed
 
 if TYPE_CHECKING:
@@ -124,8 +125,6 @@ def _bounds(
     budget: Budget,
     tell: Callable[[float, float | None, float, str], Any] | None = None,
 ) -> list[dict[str, Any]]:
-    from nestopt.collective.model.connectivity import find_separation
-
     separated = find_separation(instance)
     if separated is not None:
         witness = {

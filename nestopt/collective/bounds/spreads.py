@@ -173,9 +173,7 @@ def _with_beginning(
         left = sent.time_of((early + 1) * members)
         if budget.used_up() or left >= FAR // 4 or way >= FAR // 4:
             return
-        late = _Block(
-            block.into.not_before(left + way), block.direct, block.inner, block.members
-        )
+        late = _Block(block.into.not_before(left + way), block.direct, block.inner, block.members)
         about = {"inside": inside, "other": other, "early": early, "left": left}
         yield from _rows(late, need - early, left + way, budget, about)
 
@@ -242,7 +240,9 @@ def _leaving(net: Network, part: Part, inside: NDArray[np.bool_]) -> _Links:
     inner = inner[way[topology.dst[inner]] < FAR // 4]
     direct = cut[member[topology.src[cut]]]
     return _Links(
-        np.concatenate([np.zeros(len(direct), np.int64), transfer[inner] + way[topology.dst[inner]]]),
+        np.concatenate(
+            [np.zeros(len(direct), np.int64), transfer[inner] + way[topology.dst[inner]]]
+        ),
         np.concatenate([occupancy[direct], occupancy[inner]]),
     )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.greedy.kernels.list import search_priorities
+from nestopt.collective.greedy.kernels.route import route
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.network import link_times
@@ -143,8 +145,6 @@ def _route(
     seed: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Length and links of every chunk's path."""
-    from nestopt.collective.greedy.kernels.route import route
-
     in_ptr, in_links = topology.in_links()
     dest_ptr = np.zeros(topology.num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(destination, minlength=topology.num_nodes), out=dest_ptr[1:])
@@ -227,8 +227,6 @@ def _schedule(
     journeys: _Journeys, rule: int, searches: int, target: int, seed: int
 ) -> tuple[int, Sends]:
     """List-schedule with the priorities of a rule, and search from there."""
-    from nestopt.collective.greedy.kernels.list import search_priorities
-
     sends = len(journeys.link)
     waits = np.ones(sends, dtype=np.int32)
     waits[journeys.ptr[:-1]] = 0

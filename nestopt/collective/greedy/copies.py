@@ -13,6 +13,7 @@ import numpy as np
 
 from nestopt.collective.greedy.insert import rearrange
 from nestopt.collective.greedy.join import retime
+from nestopt.collective.greedy.kernels.sends import mark_needed
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.match import Sends, match
 from nestopt.collective.greedy.parallel import best_of
@@ -21,6 +22,7 @@ from nestopt.collective.greedy.rounds import match_in_rounds
 from nestopt.collective.greedy.steps import equal_step, match_steps
 from nestopt.collective.greedy.translate import find_translation, match_translated
 from nestopt.collective.model.schedule import Schedule
+from nestopt.collective.trees.solve import ForestCache, tree_schedule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,8 +168,6 @@ def _cut_pays(job: Job) -> bool:
 
 
 def _along_cut_trees(job: Job) -> Found:
-    from nestopt.collective.trees.solve import ForestCache, tree_schedule
-
     cache = ForestCache()
     schedule = tree_schedule(job.instance, cache)
     return Found(schedule, {"kernel": "forest", "tries": len(cache.forests())})
@@ -186,8 +186,6 @@ def prune(
     topology: Topology, sends: Sends, part_of: NDArray[np.int32], member: NDArray[np.bool_]
 ) -> Sends:
     """Drop what reaches only nodes that neither need it nor pass it on."""
-    from nestopt.collective.greedy.kernels.sends import mark_needed
-
     if member.all():
         return sends
     keep = mark_needed(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.greedy.kernels.event import INFINITE
+from nestopt.collective.greedy.kernels.insert import search_orders
 from nestopt.collective.greedy.network import hops_out
 from nestopt.collective.greedy.parallel import best_of
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
@@ -106,8 +107,6 @@ def _chain(
     target: int,
     seed: int,
 ) -> tuple[int, Schedule]:
-    from nestopt.collective.greedy.kernels.insert import search_orders
-
     room = 2 * int(task.member[task.part_of].sum()) * int(np.diff(task.hop_ptr).max(initial=1))
     chunk, link = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     start = np.empty(room, dtype=np.int64)

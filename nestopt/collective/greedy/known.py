@@ -9,7 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nestopt.collective.baselines.play import NO_LIMIT
+from nestopt.collective.baselines.solve import MOST_MESSAGES, count_messages, shortest_variant
 from nestopt.collective.greedy.portfolio import Entry, Found, tuned
+from nestopt.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.collective.greedy.portfolio import Job
@@ -31,8 +34,6 @@ _WHY = {
 
 
 def _messages(name: str, job: Job) -> int:
-    from nestopt.collective.baselines.solve import count_messages
-
     return count_messages(job.instance, name)
 
 
@@ -41,17 +42,11 @@ def _early(name: str, job: Job) -> bool:
 
 
 def _late(name: str, job: Job) -> bool:
-    from nestopt.collective.baselines.solve import MOST_MESSAGES
-
     return tuned(job) and EARLY_MESSAGES < _messages(name, job) <= MOST_MESSAGES
 
 
 def _known(name: str, job: Job) -> Found | None:
     """The algorithm's schedule, if it has one that is shorter than the best so far."""
-    from nestopt.collective.baselines.play import NO_LIMIT
-    from nestopt.collective.baselines.solve import shortest_variant
-    from nestopt.core.errors import InputError, UsageError
-
     limit = NO_LIMIT if job.best is None else job.best.schedule.makespan_ps - 1
     try:
         schedule = shortest_variant(job.instance, name, limit=limit)

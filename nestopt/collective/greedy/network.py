@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.greedy.hops import find_hops
+from nestopt.collective.model.collective import Collective
+from nestopt.collective.model.instance import CollectiveInstance
 from nestopt.collective.model.topology import grouped
 
 if TYPE_CHECKING:
@@ -32,9 +34,6 @@ class Times:
 
 def link_times(topology: Topology, parts: Sequence[Part], latency: str) -> Times:
     """The times of every size of chunk in `parts` on every link."""
-    from nestopt.collective.model.collective import Collective
-    from nestopt.collective.model.instance import CollectiveInstance
-
     sizes = np.unique([part.chunk_size for part in parts]).astype(np.int64)
     instance = CollectiveInstance(topology, Collective("times", tuple(parts)), latency)
     return Times(

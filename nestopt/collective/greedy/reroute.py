@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.collective.greedy.kernels.reroute import Paths, search_paths
 from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.network import link_times
 from nestopt.collective.greedy.parallel import best_of
@@ -16,7 +17,6 @@ from nestopt.collective.model.schedule import Schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nestopt.collective.greedy.kernels.reroute import Paths
     from nestopt.collective.greedy.portfolio import Job
     from nestopt.collective.model.topology import Topology
 
@@ -41,8 +41,6 @@ def routes_few(job: Job) -> bool:
 
 def rerouted(job: Job) -> Found | None:
     """The best of a few chains of simulated annealing, from the best paths so far."""
-    from nestopt.collective.greedy.kernels.reroute import search_paths
-
     if job.best is None or not isinstance(job.best.schedule, Schedule):
         return None
     paths, choice = _candidates(job, job.best.schedule)
@@ -81,8 +79,6 @@ def rerouted(job: Job) -> Found | None:
 
 def _candidates(job: Job, schedule: Schedule) -> tuple[Paths, Any]:
     """The paths of every chunk, its present one first, and the present choice."""
-    from nestopt.collective.greedy.kernels.reroute import Paths
-
     topology, parts = job.topology, job.parts
     times = link_times(topology, parts, job.instance.latency)
     sizes = np.concatenate([np.full(p.num_chunks, p.chunk_size) for p in parts])

@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nestopt.collective.bounds import best_bound
 from nestopt.collective.greedy.bound import quick_bound
+from nestopt.collective.greedy.copies import LARGE
 from nestopt.collective.greedy.match import Effort
 from nestopt.collective.greedy.parallel import Clock
 from nestopt.collective.greedy.parts import schedule_parts
+from nestopt.collective.greedy.steps import equal_step
 from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.of_result import in_columns
 from nestopt.core.errors import UsageError
@@ -84,8 +87,6 @@ def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
     ):
         # links into and out of one NPU say all that could be afforded
         return bound
-    from nestopt.collective.bounds import best_bound
-
     effort = 10.0 if routed and topology.num_nodes <= ROUTED_BOUND_NODES else 2.0
     strong = best_bound(instance, effort=effort, time_limit=time_limit)
     return strong if strong["value"] > bound["value"] else bound
@@ -93,9 +94,6 @@ def _bound(instance: CollectiveInstance, time_limit: float) -> dict[str, Any]:
 
 def _meets_quickly(instance: CollectiveInstance) -> bool:
     """Whether the search most likely meets the quick bound: large All-Gathers on equal links."""
-    from nestopt.collective.greedy.copies import LARGE
-    from nestopt.collective.greedy.steps import equal_step
-
     pairs = instance.topology.num_nodes * instance.collective.num_chunks
     spreads = all(p.pattern in ("all-gather", "reduce-scatter") for p in instance.collective.parts)
     return pairs >= LARGE and spreads and equal_step(instance) is not None
@@ -105,8 +103,6 @@ def _stronger(
     instance: CollectiveInstance, bound: dict[str, Any], time_limit: float, begin: float
 ) -> dict[str, Any]:
     """The best bound that takes about as long as a search: for what the quick ones leave open."""
-    from nestopt.collective.bounds import best_bound
-
     left = time_limit - (time.perf_counter() - begin)
     if left <= 0:
         return bound

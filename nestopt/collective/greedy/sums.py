@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.baselines.exchange import exchange_schedule
+from nestopt.collective.baselines.solve import count_messages
 from nestopt.collective.greedy.bound import quick_bound
 from nestopt.collective.greedy.copies import COPIES
 from nestopt.collective.greedy.insert import rearrange
@@ -19,6 +21,7 @@ from nestopt.collective.greedy.trees import pack
 from nestopt.collective.model.collective import Part
 from nestopt.collective.model.of_result import in_columns
 from nestopt.collective.model.schedule import REDUCE, Schedule
+from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -154,9 +157,6 @@ def _plain(schedule: AnySchedule) -> TypeIs[Schedule]:
 
 def _exchanges(name: str, job: Job) -> Found | None:
     """An algorithm that copies partial sums, if it is shorter than the best so far."""
-    from nestopt.collective.baselines.exchange import exchange_schedule
-    from nestopt.core.errors import UsageError
-
     try:
         schedule = exchange_schedule(job.instance, name)
     except UsageError:
@@ -165,8 +165,6 @@ def _exchanges(name: str, job: Job) -> Found | None:
 
 
 def _copied(job: Job) -> bool:
-    from nestopt.collective.baselines.solve import count_messages
-
     few = count_messages(job.instance) <= MOST_EXCHANGED
     return tuned(job) and few and job.instance.sums == "copied"
 

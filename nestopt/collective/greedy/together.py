@@ -15,11 +15,14 @@ from nestopt.collective.greedy.join import (
     find_dependencies,
     retime,
 )
+from nestopt.collective.greedy.kernels.list import search_priorities
 from nestopt.collective.greedy.portfolio import Found, tuned
+from nestopt.collective.judge.check import check_schedule
 from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.of_result import in_columns
 from nestopt.collective.model.schedule import Schedule
 from nestopt.collective.model.topology import Topology
+from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -241,10 +244,6 @@ def improve(job: Job) -> Found | None:
     forwards partial sums one by one, another order may bring another sum: such a schedule is
     dropped.
     """
-    from nestopt.collective.greedy.kernels.list import search_priorities
-    from nestopt.collective.judge.check import check_schedule
-    from nestopt.core.errors import CheckError
-
     if job.best is None or not tuned(job):
         return None
     schedule = in_columns(job.instance, job.best.schedule)

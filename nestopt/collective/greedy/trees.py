@@ -9,6 +9,8 @@ import numpy as np
 
 from nestopt.collective.greedy.join import MOST_SENDS
 from nestopt.collective.greedy.kernels.event import INFINITE
+from nestopt.collective.greedy.kernels.justify import justify
+from nestopt.collective.greedy.kernels.trees import pack_trees
 from nestopt.collective.greedy.network import hops_out
 from nestopt.collective.greedy.parallel import best_of
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
@@ -83,9 +85,6 @@ def _packing(
     seed: int,
     hubs: NDArray[np.int64],
 ) -> tuple[int, Schedule]:
-    from nestopt.collective.greedy.kernels.justify import justify
-    from nestopt.collective.greedy.kernels.trees import pack_trees
-
     topology, times = task.topology, task.times
     chunks = len(task.source)
     turns, root = _turns(task, np.random.default_rng(seed), hubs)

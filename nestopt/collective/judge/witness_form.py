@@ -127,7 +127,12 @@ def refuse_malformed(witness: dict[str, Any], instance: CollectiveInstance) -> N
     except InputError as error:
         raise CheckError(f"witness: {error}") from error
     nodes, parts = instance.topology.num_nodes, len(instance.collective.parts)
-    limits = {"nodes": nodes, "other": nodes, "sources": nodes, "links": instance.topology.num_links}
+    limits = {
+        "nodes": nodes,
+        "other": nodes,
+        "sources": nodes,
+        "links": instance.topology.num_links,
+    }
     limits |= dict.fromkeys(("node", "source", "target", "root"), nodes) | {"part": parts}
     for field, limit in limits.items():
         given = witness.get(field)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.judge.witness_distances import NEVER, distances, from_nearest, idle_times, require
+from nestopt.collective.judge.witness_distances import (
+    NEVER,
+    distances,
+    from_nearest,
+    idle_times,
+    require,
+)
 
 if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance

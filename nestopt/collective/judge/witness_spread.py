@@ -104,9 +104,7 @@ def _beginning(sides: _Sides, block: set[int], witness: dict[str, Any]) -> int:
     senders = sides.members & other
     require(bool(senders) and not other & block, "the other block is empty or not another")
     outward = [
-        e
-        for e, (u, w) in enumerate(zip(sides.tails, sides.heads))
-        if u in other and w not in other
+        e for e, (u, w) in enumerate(zip(sides.tails, sides.heads)) if u in other and w not in other
     ]
     exits = sides.ways({sides.tails[e] for e in outward}, to=True, within=other)
     sent = sum(sides.started(e, 0, left - 1) for e in outward if sides.tails[e] in senders)

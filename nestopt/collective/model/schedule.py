@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nestopt.core.errors import InputError, naming
+from nestopt.core.solution import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,8 +132,6 @@ class Schedule:
         NestoptError
             If pandas is not installed.
         """
-        from nestopt.core.solution import as_frame
-
         return as_frame(import_module(_VIEWS).columns(self))
 
     def plot(self, ax: Axes | None = None) -> Axes:

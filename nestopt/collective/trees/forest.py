@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.bounds._budget import Budget
+from nestopt.collective.bounds.bottleneck import bottleneck_cut, pair_cut
 from nestopt.core.errors import SolverError
 
 if TYPE_CHECKING:
@@ -103,9 +105,6 @@ def best_rate(
     root : int, optional
         The only NPU that has something; all of the group by default.
     """
-    from nestopt.collective.bounds._budget import Budget
-    from nestopt.collective.bounds.bottleneck import bottleneck_cut, pair_cut
-
     if root is None:
         cut = bottleneck_cut(topology, group)
         return cut.ratio, cut.inside, cut.exact

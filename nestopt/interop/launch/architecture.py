@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.errors import InputError
+from nestopt.interop.launch.arguments import number, required, share
 from nestopt.placement.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -64,8 +66,6 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
     InputError
         Naming the argument that is missing or that the workload has no words for.
     """
-    from nestopt.interop.launch.arguments import number, required, share
-
     hidden = required(args, "hidden-size")
     heads = required(args, "num-attention-heads")
     gated = bool(args.get("swiglu"))
@@ -101,8 +101,6 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
 
 def _vocabulary(args: Mapping[str, Any]) -> int:
     """The vocabulary as Megatron pads it: to a multiple of 128 times the tensor degree."""
-    from nestopt.interop.launch.arguments import number
-
     size = number(args, "vocab-size", 0) or number(args, "padded-vocab-size", 0)
     if not size:
         # GPT-2's vocabulary, which Megatron's examples use without a word
@@ -115,8 +113,6 @@ def _vocabulary(args: Mapping[str, Any]) -> int:
 def _dense_layers(args: Mapping[str, Any]) -> int:
     """Leading dense layers of ``--moe-layer-freq``: 1, or a list of zeros, then ones."""
     import re
-
-    from nestopt.core.errors import InputError
 
     text = str(args.get("moe-layer-freq", "1")).replace(" ", "")
     if text == "1":

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method
+from nestopt.interop.launch.job import CannotExpress, job_of
+from nestopt.interop.launch.megatron import PARALLEL, megatron_arguments
+from nestopt.interop.launch.torchtitan import write_torchtitan
+
 if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.interop.launch.job import Job
@@ -109,8 +115,6 @@ def best_plan(
     workload: Workload, cluster: Cluster, *, time_limit: float = 60.0, threads: int = 1
 ) -> Result:
     """The dynamic program's answer over everything that the model allows."""
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method
     from nestopt.placement.model.instance import PlacementInstance
 
     options = SolveOptions(time_limit=time_limit, threads=threads)
@@ -120,9 +124,6 @@ def best_plan(
 
 def _best(instance: PlacementInstance, time_limit: float, threads: int) -> Plan | None:
     """The better of the uniform grid's plan and the dynamic program's, within the time."""
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method
-
     found: list[Result] = []
     # the grid has plans within seconds; the dynamic program proves
     for method, share in (("grid", 0.25), ("dp", 0.75)):
@@ -143,8 +144,6 @@ def _plan(result: Result) -> Plan:
 def _changes(job: Launched, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
     """Arguments to change, in the words of the job's framework."""
     from nestopt.interop.launch.arguments import changes
-    from nestopt.interop.launch.job import CannotExpress, job_of
-    from nestopt.interop.launch.megatron import PARALLEL, megatron_arguments
     from nestopt.interop.launch.reading import workload_of
 
     try:
@@ -167,7 +166,6 @@ def _torchtitan_changes(job: Launched, target: Job) -> tuple[str, ...]:
     import tomllib
 
     from nestopt.interop.launch.arguments import changes
-    from nestopt.interop.launch.torchtitan import write_torchtitan
 
     new = tomllib.loads(write_torchtitan(target)["job.toml"])
     rows = changes(job.arguments, new["parallelism"], list(new["parallelism"]))

@@ -16,7 +16,9 @@ from nestopt.core.errors import InputError
 from nestopt.interop.launch.architecture import transformer_of_megatron
 from nestopt.interop.launch.arguments import number, parse_line
 from nestopt.interop.launch.launched import Launched
+from nestopt.interop.launch.reading_torchtitan import read_torchtitan
 from nestopt.placement.model.plan import Plan, Stage, StageConfig
+from nestopt.placement.model.transformer import expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +44,6 @@ def read_launch(text: str, file: str, world: int | None = None) -> Launched:
         Naming the argument that breaks a rule of its framework, or that is missing.
     """
     if re.search(r"(?m)^\s*\[parallelism\]", text):
-        from nestopt.interop.launch.reading_torchtitan import read_torchtitan
-
         return read_torchtitan(text, file, world)
     args, others = parse_line(text, file)
     if "num-layers" not in args:
@@ -276,8 +276,6 @@ def _recompute(args: Mapping[str, Any], remarks: list[str]) -> str:
 
 def workload_of(job: Launched) -> Workload:
     """The workload that a launched job trains."""
-    from nestopt.placement.model.transformer import expand
-
     return expand(job.name, job.model, job.batch)
 
 

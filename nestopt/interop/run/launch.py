@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nestopt.core.errors import CheckError, InputError, NestoptError
+from nestopt.interop.loading import read_schedule
 
 __all__ = ["MOST_LOCAL", "Job", "Report", "launched", "run_here", "run_locally"]
 
@@ -77,7 +78,6 @@ def run_here(job: Job) -> tuple[int, Report]:
     NestoptError
         If anything is wrong; on every rank, if data are.
     """
-    from nestopt.interop.loading import read_schedule
     from nestopt.interop.program import MOST_SENDS
     from nestopt.interop.run.runner import ScheduleRunner, backend_of
 
@@ -112,7 +112,6 @@ def run_locally(job: Job, *, ranks: int | None = None, timeout: float | None = N
     NestoptError
         If the ranks break down, or the backend's package is missing.
     """
-    from nestopt.interop.loading import read_schedule
     from nestopt.interop.program import MOST_SENDS, program_of
 
     found = read_schedule(job.file, at_most=MOST_SENDS)

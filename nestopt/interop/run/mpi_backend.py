@@ -9,6 +9,7 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.interop.run.blocks import filled, given_rows, kept_rows, reduced_by
 from nestopt.interop.run.data import tolerance
+from nestopt.interop.run.engine import execute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +81,6 @@ class MpiBackend:
 
     def play(self, plan: RankPlan, program: Program, cells: dict[int, NDArray[Any]]) -> None:
         """Execute this rank's share of a program."""
-        from nestopt.interop.run.engine import execute
-
         execute(plan, cells, self)
 
     def barrier(self) -> None:

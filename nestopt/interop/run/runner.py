@@ -17,6 +17,8 @@ from nestopt.core.errors import CheckError, InputError
 from nestopt.interop.program import program_of
 from nestopt.interop.run.data import check_dtype, compare, inputs, sizes_of
 from nestopt.interop.run.engine import RankPlan
+from nestopt.interop.run.mpi_backend import MpiBackend
+from nestopt.interop.run.torch_backend import TorchBackend
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,12 +86,8 @@ def backend_of(name: str) -> Backend:
         If its package is missing, with how to install it.
     """
     if name == "mpi":
-        from nestopt.interop.run.mpi_backend import MpiBackend
-
         return MpiBackend()
     if name in BACKENDS:
-        from nestopt.interop.run.torch_backend import TorchBackend
-
         return TorchBackend(name)
     raise InputError(f"{name!r}; expected one of {', '.join(BACKENDS)}", field="backend")
 

@@ -10,6 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nestopt.core.errors import CheckError, NestoptError
+from nestopt.interop.run.launch import Job, run_here
+
 __all__ = ["main"]
 
 
@@ -21,9 +24,6 @@ def main(file: str) -> None:
     file : str
         The job, as `launch.run_locally` wrote it.
     """
-    from nestopt.core.errors import CheckError, NestoptError
-    from nestopt.interop.run.launch import Job, run_here
-
     data: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
     target = Path(data.pop("report"))
     data["sizes"], data["dtypes"] = tuple(data["sizes"]), tuple(data["dtypes"])

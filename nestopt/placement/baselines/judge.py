@@ -44,12 +44,19 @@ class Judge:
         self.plan: Plan | None = None
         self.limit = "iterations"
         self.priced = 0
+        # even splits of the shares of time of a chain's units, by their bytes and the stages
+        self.splits: dict[tuple[bytes, int], list[int]] = {}
         self._began = time.perf_counter()
 
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self._began
+
+    @property
+    def over(self) -> bool:
+        """Whether the time limit is over, or somebody asked to stop."""
+        return self.seconds > self.options.time_limit or requested()
 
     def price(self, plan: Plan) -> float:
         """The objective of a plan, ``inf`` if it does not fit; remembers the best."""
@@ -77,12 +84,16 @@ class Judge:
         held = [np.bincount(kinds[list(s.operators)], minlength=len(repeated)) for s in plan.stages]
         return bool(schedule.divides(np.stack(held), repeated).all())
 
-    def run(self, plans: Iterable[Plan]) -> Result:
-        """Price plans until they or the time end; the best as a result."""
+    def run(self, plans: Iterable[Plan | None]) -> Result:
+        """Price plans until they or the time end; the best as a result.
+
+        None among them is no plan, only the occasion to look at the clock.
+        """
         try:
             for plan in plans:
-                self.price(plan)
-                if self.seconds > self.options.time_limit or requested():
+                if plan is not None:
+                    self.price(plan)
+                if self.over:
                     self.limit = "time"
                     break
         except KeyboardInterrupt:

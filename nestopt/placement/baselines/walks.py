@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.core.errors import InputError
 from nestopt.core.stop import noticed, requested
 from nestopt.placement.baselines.judge import Judge
 from nestopt.placement.model.plan import Plan, Stage
@@ -150,8 +151,6 @@ class _Sketch:
 
 
 def _iterations(options: SolveOptions, default: int) -> int:
-    from nestopt.core.errors import InputError
-
     text = options.set.get("iterations", str(default))
     if not text.isdigit() or int(text) < 1:
         raise InputError(f"{text!r}; expected a positive integer", field="--set iterations")

@@ -11,13 +11,13 @@ import numpy as np
 from nestopt.core.stop import noticed
 from nestopt.core.units import format_bytes, parse_bytes
 from nestopt.placement.model.clock import SearchStopped
+from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.words import ALL, Decomposition, Objective, ScheduleName
 from nestopt.placement.pricing.cost import Blocks, StageCosts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.model.words import Degrees
     from nestopt.placement.model.workload import Workload
@@ -211,7 +211,6 @@ def _fits(instance: PlacementInstance, stop: Callable[[], None]) -> Callable[[fl
     """
     from nestopt.placement.dp.cases import all_cases, expanded
     from nestopt.placement.dp.solve import new_search
-    from nestopt.placement.model.instance import PlacementInstance
 
     cluster = instance.cluster
     types = [cluster.types[i] for i in sorted(set(cluster.type_of[cluster.alive].tolist()))]

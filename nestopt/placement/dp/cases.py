@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nestopt.placement.dp.any_chunks import AnyChunks
 from nestopt.placement.dp.entries import spots_by_width
 from nestopt.placement.dp.relaxed import best_sides, relaxed_classes
+from nestopt.placement.dp.stagewise import Stagewise
 from nestopt.placement.dp.tables import CLOSE, Batch, boundary_prices, floors
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from nestopt.placement.dp.reduced import Columns
     from nestopt.placement.dp.search import Search
+    from nestopt.placement.dp.stagewise import Left
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.space import PlanSpace
     from nestopt.placement.model.workload import Workload
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Case", "Outline", "Scenario", "all_cases", "cases_of", "expanded", "outlines", "raised"]
 
 
-_WORTH_CLOSING_AT_ONCE = 3
-"""Numbers of chunks from which one bound for all of them is tried first."""
+_FEW = 2
+"""So many scenarios that say the same of places are searched without a bound for all of them."""
 
 
 class Scenario(NamedTuple):
@@ -49,16 +50,23 @@ class Case:
     ----------
     floor : float array (U + 1,)
         Bound with ``u`` devices a replica, valid for the general space; constant behind its end.
+    counts : tuple of (int, float) or None
+        Numbers of stages to tell apart, where the schedule has to know it, with their bounds;
+        None: all.
+    least : float
+        Another bound of all its plans.
     """
 
     batch: Batch
     grids: tuple[Grid, ...]
     modes: tuple[tuple[Mode, ...], ...]
     floor: Floats
+    counts: tuple[tuple[int, float], ...] | None = None
+    least: float = 0.0
 
     def bound(self, units: int) -> float:
         """The bound with `units` devices a replica."""
-        return float(self.floor[min(units, len(self.floor) - 1)])
+        return max(self.least, float(self.floor[min(units, len(self.floor) - 1)]))
 
     def scenarios(self, layouts: tuple[str, ...], alive: int) -> list[Scenario]:
         """Layouts and windows; one replica has a single layout, the whole line."""
@@ -95,12 +103,19 @@ def expanded(search: Search, case: Case) -> list[Case]:
     batch = case.batch
     if not batch.schedule.fixes_stages:
         return [case]
-    most = _most(search.costs.workload, len(search.line.devices) // batch.replicas, batch.schedule)
+    counts = dict.fromkeys(_counts(search, batch), case.least)
+    if case.counts is not None:
+        counts = dict(case.counts)
     return [
-        replace(case, batch=batch._replace(stages=s))
-        for s in batch.schedule.stage_counts(batch.microbatches, most)
-        if s > 1 or not search.has_plain_schedule
+        replace(case, batch=batch._replace(stages=s), least=least) for s, least in counts.items()
     ]
+
+
+def _counts(search: Search, batch: Batch) -> tuple[int, ...]:
+    """Numbers of stages to search one by one; (0,) where the schedule need not know them."""
+    most = _most(search.costs.workload, len(search.line.devices) // batch.replicas, batch.schedule)
+    counts = batch.schedule.stage_counts(batch.microbatches, most)
+    return tuple(s for s in counts if s != 1 or not search.has_plain_schedule)
 
 
 def all_cases(search: Search, incumbent: float = math.inf) -> list[Case]:
@@ -119,6 +134,24 @@ def all_cases(search: Search, incumbent: float = math.inf) -> list[Case]:
     return sorted(found, key=lambda c: c.bound(alive // c.batch.replicas))
 
 
+class _Where(NamedTuple):
+    """What a scenario says of places.
+
+    Attributes
+    ----------
+    layout : str
+        As `best_sides` takes it.
+    apart : int
+        Below this level no place holds the same rank of two replicas.
+    devices : int
+        A replica, at most.
+    """
+
+    layout: str
+    apart: int
+    devices: int
+
+
 class Outline(NamedTuple):
     """A pair of replicas and micro-batch with its schedules, before anything is priced.
 
@@ -127,17 +160,21 @@ class Outline(NamedTuple):
     bound : float
         Of all its plans.
     columns : Columns
-    offers : tuple of (Batch, float, float array (C,))
-        Of each schedule the batch, its bound, and by how much it rises where a column is used.
+    batches : tuple of Batch
+        One for each schedule.
     """
 
     bound: float
     columns: Columns
-    offers: tuple[tuple[Batch, float, Floats], ...]
+    batches: tuple[Batch, ...]
 
 
 def outlines(search: Search) -> list[Outline]:
-    """The outlines of all pairs of replicas and micro-batch, by bound."""
+    """The outlines of all pairs of replicas and micro-batch, by bound.
+
+    A bound falls as the chunks rise (a part of the sum of stage times gives way to as much of the
+    largest), so the schedule of the most chunks bounds all of a pair.
+    """
     workload, space = search.costs.workload, search.space
     alive = len(search.line.devices)
     pricer = search.pricer
@@ -148,14 +185,11 @@ def outlines(search: Search) -> list[Outline]:
     for (d, b), group in grouped.items():
         search.stop()
         columns = pricer.columns(d, b)
-        offers = []
-        for batch in group:
-            value, rise = _bound(search, columns, batch, math.inf)
-            if math.isfinite(value):
-                offers.append((batch, value, rise))
-        if offers:
-            least = min(value for _, value, _ in offers)
-            found.append(Outline(least, columns, tuple(offers)))
+        most = max(group, key=lambda batch: batch.schedule.chunks)
+        weights = most.schedule.weights(search.objective, most.microbatches)
+        value, _ = columns.bound(pricer.counts, weights, alive // d, pricer.room)
+        if math.isfinite(value):
+            found.append(Outline(value, columns, tuple(group)))
     return sorted(found, key=lambda o: o.bound)
 
 
@@ -178,60 +212,66 @@ def cases_of(
         other plans.
     """
     goal = incumbent * CLOSE
-    offers = []
-    for batch, value, rise in outline.offers:
-        if value >= goal:
-            continue
-        if batch.schedule.chunks > 1:
-            value, rise = _bound(search, outline.columns, batch, goal)
+    if outline.bound >= goal:
+        return []
+    offers = {}
+    for batch in outline.batches:
+        value, rise = _bound(search, outline.columns, batch, goal)
         if value < goal:
-            offers.append((batch, value, rise))
+            offers[batch] = value + rise
     if not offers:
         return []
-    rise = np.min([value + r for _, value, r in offers], axis=0)
+    rise = np.min(list(offers.values()), axis=0)
     keep = rise < goal
+    counts: dict[Batch, Left | None] = dict.fromkeys(offers)
+    if math.isfinite(goal) and most is None:
+        counts, may = _stage_counts(search, outline, list(offers), goal)
+        keep &= may
     if most is not None and keep.sum() > most:
-        keep &= rise <= np.partition(rise, most - 1)[most - 1]
-    choices = _choices(search, outline.columns, keep)
+        keep &= rise <= np.partition(rise[keep], most - 1)[most - 1]
     cases = []
-    for grids, modes in choices:
-        open_batches = [batch for batch, _, _ in offers]
-        if math.isfinite(incumbent):
-            open_batches = _without_hopeless_chunks(search, open_batches, grids, modes, incumbent)
-        for batch in open_batches:
+    for grids, modes in _choices(search, outline.columns, keep):
+        for batch, left in counts.items():
             search.stop()
             floor = _floor(search, batch, grids, modes)
             if math.isfinite(floor[-1]) and floor[-1] < incumbent:
-                cases.append(Case(batch, grids, modes, floor))
+                case = Case(batch, grids, modes, floor)
+                if left is not None:
+                    case = replace(case, counts=left.stages, least=left.bound)
+                cases.append(case)
     return cases
 
 
-def _without_hopeless_chunks(
-    search: Search,
-    batches: list[Batch],
-    grids: tuple[Grid, ...],
-    modes: tuple[tuple[Mode, ...], ...],
-    incumbent: float,
-) -> list[Batch]:
-    """The batches without those of interleaving that one bound for several closes.
+def _stage_counts(
+    search: Search, outline: Outline, batches: list[Batch], goal: float
+) -> tuple[dict[Batch, Left | None], NDArray[np.bool_]]:
+    """What is left of each batch that may reach less than a goal, and the columns of any."""
+    counts: dict[Batch, Left | None] = {}
+    keep = np.zeros(len(outline.columns.grid), dtype=np.bool_)
+    replicas = outline.batches[0].replicas
+    anywhere = _Where("", 0, len(search.line.devices) // replicas)
+    stagewise = _stagewise(search, outline.columns, replicas, anywhere)
+    for batch in batches:
+        search.stop()
+        left = stagewise.left(batch, _counts(search, batch), goal)
+        if left.stages:
+            counts[batch] = left
+            keep |= left.keep
+    return counts, keep
 
-    Numbers of chunks are halved until they are few.
-    """
 
-    def left(cut: list[Batch]) -> list[Batch]:
-        if len(cut) < _WORTH_CLOSING_AT_ONCE:
-            return cut
-        chunks = [batch.schedule.chunks for batch in cut]
-        joint = cut[0]._replace(schedule=AnyChunks(min(chunks), max(chunks)))
-        if _floor(search, joint, grids, modes)[-1] >= incumbent * CLOSE:
-            return []
-        if search.relaxed_floor(grids, modes, joint, incumbent)[-1] >= incumbent * CLOSE:
-            return []
-        middle = len(cut) // 2
-        return left(cut[:middle]) + left(cut[middle:])
-
-    cut = sorted((b for b in batches if b.schedule.chunks > 1), key=lambda b: b.schedule.chunks)
-    return [b for b in batches if b.schedule.chunks == 1] + left(cut)
+def _stagewise(search: Search, columns: Columns, replicas: int, where: _Where) -> Stagewise:
+    """The bounds stage by stage of some columns."""
+    widths, number = np.unique(columns.width.astype(np.int64), return_inverse=True)
+    alpha, beta = best_sides(search.best, widths, replicas, where.layout)
+    return Stagewise(
+        search.pricer,
+        columns,
+        (alpha[number], beta[number]),
+        float(search.lattice.cut[1:-1].min(initial=math.inf)),
+        where.devices,
+        search.objective,
+    )
 
 
 def _choices(
@@ -271,13 +311,72 @@ def _floor(
     return floors(lattice, entries, widths, units, prices, held, weights)
 
 
+class _Raised:
+    """Bounds of a case by what its scenarios say of places, each found once."""
+
+    def __init__(self, search: Search, case: Case, goal: float) -> None:
+        self._search, self._case, self._goal = search, case, goal
+        self._stages: dict[_Where, float] = {}
+        self._rows: dict[_Where, Floats] = {}
+
+    def where(self, scenario: Scenario) -> _Where:
+        """What a scenario says of places.
+
+        In windows at least as long as the places of a level, no such place holds the same rank of
+        two replicas, so their synchronisation leaves it.
+        """
+        most = self._search.best.most
+        units = len(self._search.line.devices) // self._case.batch.replicas
+        if scenario.layout == "inner":
+            return _Where("inner", 0, units)
+        # The outermost level has no uplink to cross, so it never counts.
+        short = np.append(most[:-1] <= scenario.window, False)
+        apart = int(np.argmin(short))
+        if apart < len(most) - 1:
+            units = min(units, int(most[apart]) - 1)
+        return _Where("outer", apart, units)
+
+    def by_stages(self, where: _Where) -> float:
+        """The bound stage by stage."""
+        if where not in self._stages:
+            search, batch = self._search, self._case.batch
+            search.stop()
+            columns = search.pricer.columns(batch.replicas, batch.microbatch, where.apart)
+            columns = columns.of(_offered(search, columns, self._case))
+            bound = math.inf
+            if len(columns.grid):
+                tool = _stagewise(search, columns, batch.replicas, where)
+                bound = tool.left(batch, (batch.stages,), self._goal).bound
+            self._stages[where] = bound
+        return self._stages[where]
+
+    def by_tables(self, where: _Where, units: int) -> float:
+        """The bound of the relaxation with so many devices a replica."""
+        if where not in self._rows:
+            case = self._case
+            self._rows[where] = self._search.relaxed_floor(
+                case.grids, case.modes, case.batch, self._goal, where.apart, where.layout
+            )
+        row = self._rows[where]
+        return float(row[min(units, len(row) - 1)])
+
+
+def _offered(search: Search, columns: Columns, case: Case) -> NDArray[np.bool_]:
+    """Which columns a case offers, (C,)."""
+    modes = dict(zip(case.grids, case.modes, strict=True))
+    return np.array(
+        [
+            search.pricer.modes[g][m] in modes.get(search.pricer.grids[g], ())
+            for g, m in zip(columns.grid.tolist(), columns.mode.tolist(), strict=True)
+        ],
+        dtype=np.bool_,
+    )
+
+
 def raised(
     search: Search, case: Case, scenarios: list[Scenario], floor: Floats, goal: float
 ) -> list[Scenario]:
-    """The scenarios of a case with their bounds raised, those of layout ``outer`` twice.
-
-    In windows at least as long as the places of a level, no such place holds the same rank of two
-    replicas, so their synchronisation leaves it.
+    """The scenarios of a case with their bounds raised by what they say of places.
 
     Parameters
     ----------
@@ -286,25 +385,28 @@ def raised(
     goal : float
         No bound need be higher.
     """
-    known = {0: floor}
-
-    def at(apart: int, scenario: Scenario) -> Scenario:
-        row = known[apart]
-        units = scenario.window
-        if scenario.layout == "inner":
-            units //= case.batch.replicas
-        value = float(row[min(units, len(row) - 1)])
-        return scenario._replace(floor=max(scenario.floor, value))
-
-    rows = []
-    for scenario in scenarios:
-        scenario = at(0, scenario)
-        # The outermost level has no uplink to cross, so it never counts.
-        short = np.append(search.best.most[:-1] <= scenario.window, False)
-        apart = int(np.argmin(short))
-        if scenario.layout == "outer" and apart > 0 and scenario.floor < goal * CLOSE:
-            if apart not in known:
-                known[apart] = search.relaxed_floor(case.grids, case.modes, case.batch, goal, apart)
-            scenario = at(apart, scenario)
-        rows.append(scenario)
+    bounds = _Raised(search, case, goal)
+    rows: list[Scenario] = []
+    open_by: dict[_Where, list[int]] = {}
+    for index, scenario in enumerate(scenarios):
+        units = _units(scenario)
+        value = max(scenario.floor, float(floor[min(units, len(floor) - 1)]))
+        if value < goal * CLOSE:
+            where = bounds.where(scenario)
+            value = max(value, bounds.by_stages(where))
+            if value < goal * CLOSE:
+                open_by.setdefault(where, []).append(index)
+        rows.append(scenario._replace(floor=value))
+    for where, numbers in open_by.items():
+        # the search of a few scenarios begins with such a bound, of its own places
+        if len(numbers) > _FEW:
+            for index in numbers:
+                value = bounds.by_tables(where, _units(rows[index]))
+                rows[index] = rows[index]._replace(floor=max(rows[index].floor, value))
     return rows
+
+
+def _units(scenario: Scenario) -> int:
+    """Devices a replica."""
+    inner = scenario.layout == "inner"
+    return scenario.window // (scenario.case.batch.replicas if inner else 1)

@@ -57,8 +57,10 @@ def _fixed(plan: Plan, space: PlanSpace) -> dict[str, Any]:
         "expert": tuple(sorted({c.expert for c in configs})),
         "zero": tuple(sorted({c.zero for c in configs})),
         "recompute": tuple(sorted({Recompute(c.recompute) for c in configs}, key=str)),
-        # stages without tensor parallelism are off whatever the space says
-        "sequence": tuple(sorted({c.sequence_parallel for c in configs if c.t > 1}))
+        # stages that cannot have it (Gy = 1 or Gx > 1) are off whatever the space says
+        "sequence": tuple(
+            sorted({c.sequence_parallel for c in configs if c.tensor[1] > 1 and c.tensor[0] == 1})
+        )
         or space.sequence,
         "microbatch": (plan.microbatch,),
         "replicas": (plan.replicas,),

@@ -61,6 +61,8 @@ class Entries:
         micro-batches in flight.
     choice : int array
         Index into `choices`.
+    member : int array
+        Which of the classes of its spot an entry is of.
     choices : tuple of (Grid, Mode)
     """
 
@@ -69,6 +71,7 @@ class Entries:
     sync: Floats
     holds: Floats
     choice: NDArray[np.int32]
+    member: NDArray[np.int32]
     choices: tuple[tuple[Grid, Mode], ...]
 
     def by_spot(self, spots: int) -> list[Entries]:
@@ -78,21 +81,20 @@ class Entries:
         for s in range(spots):
             start = self.start[s * rows : (s + 1) * rows + 1]
             held = slice(start[0], start[-1])
-            figures = (self.seconds[held], self.sync[held], self.holds[held], self.choice[held])
-            parts.append(Entries(start - start[0], *figures, self.choices))
+            figures = (self.seconds[held], self.sync[held], self.holds[held])
+            which = (self.choice[held], self.member[held])
+            parts.append(Entries(start - start[0], *figures, *which, self.choices))
         return parts
 
     def cut(self, kept: NDArray[np.bool_], spots: int, chunks: int) -> Entries:
-        """The entries of the blocks kept, of which micro-batches are held in so many chunks.
-
-        With 0 chunks any part of a micro-batch may be held.
-        """
+        """The entries of the blocks kept, of which micro-batches are held in so many chunks."""
         order, start, holds = _cut(
             self.start, self.seconds, self.sync, self.holds, kept, spots, chunks
         )
         return Entries(
-            start, self.seconds[order], self.sync[order], holds, self.choice[order], self.choices
-        )
+            start, self.seconds[order], self.sync[order], holds, self.choice[order],
+            self.member[order], self.choices,
+        )  # fmt: skip
 
     @classmethod
     def joined(cls, parts: Sequence[Entries]) -> Entries:
@@ -104,6 +106,7 @@ class Entries:
             np.concatenate([p.sync for p in parts]),
             np.concatenate([p.holds for p in parts]),
             np.concatenate([p.choice for p in parts]),
+            np.concatenate([p.member for p in parts]),
             parts[0].choices,
         )
 
@@ -175,7 +178,7 @@ def build_entries(
     joined = [np.concatenate([p[i] for p in parts]) if parts else empty for i in range(4)]
     priced = Entries(
         np.cumsum(np.concatenate(counts)), joined[0], joined[1], joined[2],
-        joined[3].astype(np.int32), choices,
+        joined[3].astype(np.int32), np.zeros(len(joined[0]), dtype=np.int32), choices,
     )  # fmt: skip
     return merge_spots(priced, [position[list(spot)] for spot in spots], rows)
 
@@ -265,9 +268,16 @@ def merge_spots(entries: Entries, spots: Sequence[Ints], rows: int) -> Entries:
     order, start = _merged(
         entries.start, entries.seconds, entries.sync, entries.holds, members, ends, rows
     )
+    # An entry belongs to the last class that starts no later.
+    owner = np.searchsorted(entries.start[:-1:rows], order, side="right") - 1
+    place = np.zeros((len(entries.start) - 1) // rows, dtype=np.int64)
+    member = np.zeros(len(order), dtype=np.int32)
+    for spot, low, high in zip(spots, start[:-1:rows], start[rows::rows], strict=True):
+        place[spot] = np.arange(len(spot))
+        member[low:high] = place[owner[low:high]]
     return Entries(
         start, entries.seconds[order], entries.sync[order], entries.holds[order],
-        entries.choice[order], entries.choices,
+        entries.choice[order], member, entries.choices,
     )  # fmt: skip
 
 
@@ -330,7 +340,7 @@ def _cut(
             if kept[r]:
                 for e in range(start[s * rows + r], start[s * rows + r + 1]):
                     held = holds[e]
-                    if held < np.inf and chunks > 0:
+                    if held < np.inf:
                         tasks = np.floor(held * chunks)
                         if (tasks + 1) / chunks <= held:
                             tasks += 1

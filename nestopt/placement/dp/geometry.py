@@ -9,15 +9,16 @@ import numpy as np
 from numba import njit
 
 from nestopt.core.stop_kernel import KernelStopped, overdue
-from nestopt.placement.dp.entries import PlaceClass
-from nestopt.placement.pricing.comm import families_of, family_profiles, side_profiles
-from nestopt.placement.pricing.cost import FAMILIES
+from nestopt.placement.dp.arrangements import Arranged, spots_at_least_as_good
+from nestopt.placement.model.orders import role_offsets
+from nestopt.placement.pricing.comm import side_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from nestopt.placement.dp.entries import PlaceClass
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.pricing.comm import Network
     from nestopt.placement.pricing.cost import Grid
@@ -79,6 +80,8 @@ class Geometry:
         Device of every place.
     group_of : int array (L, devices)
         Groups of the devices.
+    window, free, ground
+        What the classes were made of (`Arranged`); of relaxed places there is no line.
     better : int array (widths, n + 1)
         The nearest place to the right that is at least as good; a gap that reaches over it never
         pays.
@@ -106,11 +109,22 @@ class Geometry:
     spot_width: Ints
     line: Ints
     group_of: Ints
+    window: int = 0
+    free: bool = False
+    ground: Line | None = None
 
-    def devices(self, width: int, place: int) -> Ints:
-        """Devices (d, w) of a stage."""
-        replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[width]
-        return self.line[place + replica + np.arange(self.width[width], dtype=np.int64)]
+    def devices(self, width: int, place: int, grid: Grid, member: int) -> Ints:
+        """Devices (d, w) of a stage that has a class of its spot."""
+        if self.ground is None:
+            replica = np.arange(self.replicas, dtype=np.int64)[:, None] * self.stride[width]
+            return self.line[place + replica + np.arange(self.width[width], dtype=np.int64)]
+        wanted = self.classes[self.spots[self.spot_of[width, place]][member]]
+        start = place % self.ground.period if self.ground.period else place
+        arranged = Arranged(
+            self.ground, self.replicas, self.window, self.free, np.array([start], dtype=np.int64)
+        )
+        order = arranged.order_of(grid, wanted.profiles)
+        return self.line[place + role_offsets(order, grid, self.replicas, self.window)]
 
 
 def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
@@ -125,7 +139,7 @@ def _type_masks(line: Line, starts: Ints, offsets: Ints, width: int) -> Ints:
 
 
 def place_stages(
-    line: Line, grids: Sequence[Grid], layout: str, replicas: int, window: int
+    line: Line, grids: Sequence[Grid], layout: str, replicas: int, window: int, free: bool
 ) -> Geometry:
     """Classes, spots and boundary prices of all places of all widths.
 
@@ -135,6 +149,8 @@ def place_stages(
         ``inner`` or ``outer``.
     window : int
         Places: alive devices (inner), or devices of a replica's window (outer).
+    free : bool
+        Whether the axes of a stage may have any order.
     """
     levels = len(line.cluster.levels)
     width = np.unique([g.width for g in grids]).astype(np.int64)
@@ -159,16 +175,17 @@ def place_stages(
         offsets = base + np.arange(w, dtype=np.int64)
         masks = _type_masks(line, starts, base[:, 0], w)
         labels = []
-        profiles_of = _FamilyProfiles(line, starts, offsets)
+        arranged = Arranged(line, replicas, 0 if inner else window, free, starts)
         for g, grid in enumerate(grids):
             if grid.width == w:
-                found, label = _classes(line, g, profiles_of(grid), masks)
-                labels.append(len(classes) + label)
+                found, which = arranged.classes(g, grid, masks)
+                labels.append(np.sort(np.where(which >= 0, len(classes) + which, -1), axis=1))
                 classes += found
-        members, spot = np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)
+        rows, spot = np.unique(np.concatenate(labels, axis=1), axis=0, return_inverse=True)
+        members = [tuple(sorted(row[row >= 0].tolist())) for row in rows]
         repeat = np.arange(places) % distinct
         spot_of[index, :places] = (len(spots) + spot.reshape(-1))[repeat]
-        spots += [tuple(row) for row in members.tolist()]
+        spots += members
         spot_width += [index] * len(members)
         sides = side_profiles(line.network, line.devices, starts, offsets.ravel(), w)
         side[index, :places] = sides[repeat]
@@ -177,8 +194,7 @@ def place_stages(
             neighbour = -width[0] * np.arange(replicas, 0, -1)
         better[index, :places] = _better_to_the_right(
             line, spot.reshape(-1)[repeat], side[index, :places],
-            [[classes[i] for i in row] for row in members.tolist()], neighbour,
-            base[:, 0] + w - 1,
+            spots_at_least_as_good(classes, members), neighbour, base[:, 0] + w - 1,
         )  # fmt: skip
         jumps = better[index, :places] - np.arange(places)
         longest[index] = min(int(jumps.max()), line.period - 1 if line.period else window)
@@ -198,42 +214,10 @@ def place_stages(
         np.array(spot_width, dtype=np.int64),
         line.devices,
         line.network.group_of,
+        0 if inner else window,
+        free,
+        line,
     )
-
-
-class _FamilyProfiles:
-    """Profiles (places, families, entries) of one width's grids; shared ones are found once."""
-
-    def __init__(self, line: Line, starts: Ints, offsets: Ints) -> None:
-        self._line, self._starts, self._offsets = line, starts, offsets
-        self._found: dict[bytes, Floats] = {}
-
-    def __call__(self, grid: Grid) -> Floats:
-        """The profiles of a grid; those of single devices are zero."""
-        entries = self._line.network.entries
-        profiles = np.zeros((len(self._starts), len(FAMILIES), entries))
-        for index, family in enumerate(families_of(self._offsets, *grid)):
-            if family.shape[1] > 1:
-                key = np.array(family.shape).tobytes() + family.tobytes()
-                if key not in self._found:
-                    self._found[key] = family_profiles(
-                        self._line.network, self._line.devices, self._starts, family
-                    )
-                profiles[:, index] = self._found[key]
-        return profiles
-
-
-def _classes(
-    line: Line, grid: int, profiles: Floats, masks: Ints
-) -> tuple[list[PlaceClass], NDArray[np.intp]]:
-    """The distinct classes of a grid's places, and which one each place has."""
-    rows = np.concatenate([profiles.reshape(len(masks), -1), masks[:, None]], axis=1)
-    _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    found = []
-    for row in first:
-        types = tuple(t for i, t in enumerate(line.cluster.types) if int(masks[row]) >> i & 1)
-        found.append(PlaceClass(grid, profiles[row], types))
-    return found, label.reshape(-1)
 
 
 def relaxed_places(
@@ -282,7 +266,7 @@ def _better_to_the_right(
     line: Line,
     spot_of: NDArray[np.intp],
     side: Floats,
-    spots: Sequence[Sequence[PlaceClass]],
+    spot_better: NDArray[np.bool_],
     starts: Ints,
     ends: Ints,
 ) -> Ints:
@@ -296,6 +280,8 @@ def _better_to_the_right(
 
     Parameters
     ----------
+    spot_better : bool array (spots, spots)
+        `spots_at_least_as_good`.
     starts, ends : int arrays (d,)
         Where, from the stage's place, the nearest left neighbour's replicas begin and the stage's
         replicas end.
@@ -312,10 +298,6 @@ def _better_to_the_right(
     rows, side_of = np.unique(side.reshape(places, -1), axis=0, return_inverse=True)
     side_of = side_of.reshape(-1)
     side_better = (rows[:, None] <= rows[None, :]).all(axis=2)
-    profiles = np.stack([np.concatenate([c.profiles.ravel() for c in spot]) for spot in spots])
-    names = [{t.name for t in spot[0].types} for spot in spots]
-    spot_better = np.array([[a <= b for b in names] for a in names])
-    spot_better &= (profiles[:, None] <= profiles[None, :]).all(axis=2)
     crossed = np.zeros(places, dtype=np.int64)
     for end in ends:
         crossed = np.maximum(crossed, step[np.minimum(index + end, last - 1)] if last else 0)

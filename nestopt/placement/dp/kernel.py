@@ -53,7 +53,10 @@ def _level(
 @njit(cache=True, nogil=True)
 def _grow(array: Any, used: int) -> Any:
     larger = np.empty((2 * array.shape[0], array.shape[1]), array.dtype)
-    larger[:used] = array[:used]
+    # by hand: a slice brings a check of shapes that takes seconds to compile
+    for row in range(used):
+        for column in range(array.shape[1]):
+            larger[row, column] = array[row, column]
     return larger
 
 

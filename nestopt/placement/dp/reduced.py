@@ -59,8 +59,12 @@ class Columns(NamedTuple):
     grid, mode : int arrays (C,)
         Index of the grid, and of the mode among the grid's.
     width : float array (C,)
-    seconds, sync, bytes : float arrays (K, C)
+    seconds, sync : float arrays (K, C)
         Least of one operator of each kind; seconds are infinite where it is not allowed.
+    states, stored : float arrays (K, C)
+        Bytes of its parameters' states, and of the activations of one micro-batch.
+    extra : float array (K, C)
+        Bytes that a stage with any such operator needs besides.
     """
 
     grid: Ints
@@ -68,7 +72,13 @@ class Columns(NamedTuple):
     width: Floats
     seconds: Floats
     sync: Floats
-    bytes: Floats
+    states: Floats
+    stored: Floats
+    extra: Floats
+
+    def of(self, chosen: Bools) -> Columns:
+        """Some of the columns, those chosen, (C,)."""
+        return Columns._make(figure[..., chosen] for figure in self)
 
     def bound(
         self,
@@ -101,7 +111,7 @@ class Columns(NamedTuple):
             seconds = np.where(fits, seconds, math.inf)
         cost = (weights.total + share * weights.largest) * seconds
         cost += share * weights.sync * self.sync
-        load = self.width * self.bytes
+        load = self.width * (self.states + self.stored)
         whole = units * room
         plain = float(counts @ cost.min(axis=1))
         if not math.isfinite(plain):
@@ -116,6 +126,30 @@ class Columns(NamedTuple):
                 best, rise = value, np.nan_to_num(priced - least[:, None], nan=math.inf).min(axis=0)
         # Other sums than the evaluator's: a little less is safe.
         return best * (1 - 1e-11), rise
+
+
+class _Base(NamedTuple):
+    """What depends on the micro-batch of a grid's modes, (K, M) each.
+
+    Seconds without ZeRO's traffic, bytes of a micro-batch's activations, bytes of what is neither
+    these nor states.
+    """
+
+    seconds: Floats
+    stored: Floats
+    extra: Floats
+
+
+class _Zero(NamedTuple):
+    """What depends on the replicas, by ZeRO stage, (K, 4) each.
+
+    Its traffic's seconds, what synchronisation grows by, bytes of states and of gathered weights.
+    """
+
+    traffic: Floats
+    slope: Floats
+    states: Floats
+    gathered: Floats
 
 
 @dataclass(eq=False)
@@ -134,83 +168,105 @@ class Pricer:
     best: Best
     grids: tuple[Grid, ...]
     modes: tuple[tuple[Mode, ...], ...]
-    _base: dict[tuple[int, int], tuple[Floats, Floats] | None] = field(default_factory=dict)
-    _zero: dict[tuple[int, int], tuple[Floats, Floats, Floats] | None] = field(default_factory=dict)
+    counts: Ints = field(init=False)
+    """Operators of each kind."""
+    room: float = field(init=False)
+    """Bytes that the largest device has."""
+    _base: dict[tuple[int, int], _Base | None] = field(default_factory=dict)
+    _zero: dict[tuple[int, int, int], _Zero | None] = field(default_factory=dict)
 
-    @property
-    def counts(self) -> Ints:
-        """Operators of each kind."""
+    def __post_init__(self) -> None:
         kinds = len(self.costs.kinds)
-        return np.bincount(self.costs.kind_of, minlength=kinds).astype(np.int64)
+        self.counts = np.bincount(self.costs.kind_of, minlength=kinds).astype(np.int64)
+        present = set(self.cluster.type_of.tolist())
+        self.room = max((0.0, *(self.cluster.types[i].usable for i in present)))
 
-    @property
-    def room(self) -> float:
-        """Bytes that the largest device has."""
-        return max(0.0, *(self.cluster.types[i].usable for i in self.cluster.type_of))
+    def columns(self, replicas: int, microbatch: int, apart: int = 0) -> Columns:
+        """The columns that fit the devices and divide the micro-batch.
 
-    def columns(self, replicas: int, microbatch: int) -> Columns:
-        """The columns that fit the devices and divide the micro-batch."""
+        Below level `apart` no place holds the same rank of two replicas.
+        """
         alive = len(self.cluster.alive)
         kinds = len(self.costs.kinds)
-        index, chosen, seconds, sync, held = [], [], [], [], []
+        index, chosen = [], []
+        figures: list[tuple[Floats, ...]] = []
         for g, grid in enumerate(self.grids):
             if grid.width * replicas > alive or microbatch % grid.sample_parts:
                 continue
             base = self._base_of(g, microbatch)
-            zero = self._zero_of(g, replicas)
+            zero = self._zero_of(g, replicas, apart)
             if base is None or zero is None:
                 continue
-            plain, stored = base
-            traffic, slope, states = zero
             stages = np.array([m.zero for m in self.modes[g]])
             index.append(np.full(len(stages), g))
             chosen.append(np.arange(len(stages)))
-            seconds.append(plain + traffic[:, stages])
-            sync.append(slope[:, stages])
-            held.append(stored + states[:, stages])
+            figures.append(
+                (
+                    base.seconds + zero.traffic[:, stages],
+                    zero.slope[:, stages],
+                    zero.states[:, stages],
+                    base.stored,
+                    base.extra + zero.gathered[:, stages],
+                )
+            )
         if not index:
             none = np.zeros(0, dtype=np.int64)
             empty = np.zeros((kinds, 0))
-            return Columns(none, none, np.zeros(0), empty, empty, empty)
+            return Columns(none, none, np.zeros(0), empty, empty, empty, empty, empty)
         number = np.concatenate(index)
         width = np.array([float(g.width) for g in self.grids])[number]
-        rows = (np.concatenate(part, axis=1) for part in (seconds, sync, held))
+        rows = (np.concatenate(part, axis=1) for part in zip(*figures, strict=True))
         return Columns(number, np.concatenate(chosen), width, *rows)
 
-    def _base_of(self, g: int, microbatch: int) -> tuple[Floats, Floats] | None:
-        """Seconds without ZeRO's traffic, and stored bytes, of a grid's modes; (K, M) each."""
+    def _base_of(self, g: int, microbatch: int) -> _Base | None:
         key = g, microbatch
         if key not in self._base:
-            grid, modes = self.grids[g], self.modes[g]
-            plain = [m._replace(zero=0, hides=m.hides & ~Hides.GATHERS) for m in modes]
-            distinct = list(dict.fromkeys(plain))
-            classes = relaxed_classes(self.cluster, self.best, [grid], 1)
-            found = None
-            if classes:
-                rates = [
-                    self.costs.rates(grid, distinct, microbatch, 1, profiles, types)
-                    for profiles, types in _by_types(classes)
-                ]
-                least = np.concatenate(rates).min(axis=0)
-                least[~self.costs.allowed(grid)] = math.inf
-                kinds = len(self.costs.kinds)
-                none = np.zeros(kinds)
-                alone = Blocks(np.eye(kinds, dtype=np.int64), none, none, none)
-                stored = self.costs.memory(alone, grid, distinct, microbatch, 1).stored
-                place = [distinct.index(m) for m in plain]
-                found = least[:, place], stored[:, place]
-            self._base[key] = found
+            self._base[key] = self._base_afresh(self.grids[g], self.modes[g], microbatch)
         return self._base[key]
 
-    def _zero_of(self, g: int, replicas: int) -> tuple[Floats, Floats, Floats] | None:
-        """By ZeRO stage: its traffic, what synchronisation grows by, its states; (K, 4) each."""
-        key = g, replicas
+    def _base_afresh(self, grid: Grid, modes: tuple[Mode, ...], microbatch: int) -> _Base | None:
+        costs = self.costs
+        plain = [m._replace(zero=0, hides=m.hides & ~Hides.GATHERS) for m in modes]
+        distinct = list(dict.fromkeys(plain))
+        classes = relaxed_classes(self.cluster, self.best, [grid], 1)
+        if not classes:
+            return None
+        rates = [
+            costs.rates(grid, distinct, microbatch, 1, profiles, types)
+            for profiles, types in _by_types(classes)
+        ]
+        least = np.concatenate(rates).min(axis=0)
+        least[~costs.allowed(grid)] = math.inf
+        kinds = len(costs.kinds)
+        none = np.zeros(kinds)
+        alone = Blocks(np.eye(kinds, dtype=np.int64), none, none, none)
+        fixed, stored = costs.memory(alone, grid, distinct, microbatch, 1)
+        w = costs.workload
+        params, expert = self._params
+        states = (w.bytes_weight + w.bytes_gradient + w.bytes_optimizer) * (
+            params / grid.t + expert / (grid.t * grid.e)
+        )
+        # a difference of large sums: a little less is safe
+        extra = np.maximum(0.0, fixed * (1 - 1e-12) - states[:, None])
+        place = [distinct.index(m) for m in plain]
+        return _Base(least[:, place], stored[:, place], extra[:, place])
+
+    @property
+    def _params(self) -> tuple[Floats, Floats]:
+        """Parameters of each kind, dense and of experts."""
+        kinds = self.costs.kinds
+        return np.array([o.params for o in kinds]), np.array([o.params_expert for o in kinds])
+
+    def _zero_of(self, g: int, replicas: int, apart: int) -> _Zero | None:
+        key = g, replicas, apart
         if key not in self._zero:
-            self._zero[key] = self._zero_afresh(self.grids[g], replicas)
+            classes = relaxed_classes(self.cluster, self.best, [self.grids[g]], replicas, apart)
+            self._zero[key] = self._zero_afresh(self.grids[g], replicas, classes)
         return self._zero[key]
 
-    def _zero_afresh(self, grid: Grid, replicas: int) -> tuple[Floats, Floats, Floats] | None:
-        classes = relaxed_classes(self.cluster, self.best, [grid], replicas)
+    def _zero_afresh(
+        self, grid: Grid, replicas: int, classes: Sequence[PlaceClass]
+    ) -> _Zero | None:
         if not classes:
             return None
         costs = self.costs
@@ -218,10 +274,12 @@ class Pricer:
         hides = {m.hides for modes in self.modes for m in modes}
         modes = costs.modes(grid, (0, 1, 2, 3), ("none",), (False,))
         traffic, slope = np.zeros((kinds, 4)), np.zeros((kinds, 4))
-        params = (
-            np.array([o.params for o in costs.kinds]),
-            np.array([o.params_expert for o in costs.kinds]),
-        )
+        params = self._params
+        gathered = np.zeros((kinds, 4))
+        if grid.z == 1:
+            # with Z they are gathered whatever the stage, and counted there
+            gathered[:, 3] = params[0] / grid.t + params[1] / (grid.t * grid.e)
+        gathered *= 2 * costs.workload.bytes_weight * (1 - 1e-12)
         tied = costs.workload.tied
         if tied is not None:
             for end in (tied.first, tied.second):
@@ -233,7 +291,7 @@ class Pricer:
             rates = costs.rates(grid, modes, grid.sample_parts, replicas, profiles, types)
             traffic = np.maximum(0.0, (rates - rates[..., :1]).min(axis=0)) * (1 - 1e-9)
         if not any(flags & Hides.SYNC for flags in hides):
-            slope = self._slopes(grid, modes, replicas, params)
+            slope = self._slopes(grid, modes, replicas, params, classes)
         w = costs.workload
         *_, size, size_expert = grid.family_sizes(replicas)
         states = np.zeros((kinds, 4))
@@ -242,10 +300,15 @@ class Pricer:
                 over = (size, size_expert) if zero >= stage else (1, 1)
                 states[:, zero] += each * params[0] / grid.t / over[0]
                 states[:, zero] += each * params[1] / (grid.t * grid.e) / over[1]
-        return traffic, slope, states
+        return _Zero(traffic, slope, states, gathered)
 
     def _slopes(
-        self, grid: Grid, modes: tuple[Mode, ...], replicas: int, params: tuple[Floats, Floats]
+        self,
+        grid: Grid,
+        modes: tuple[Mode, ...],
+        replicas: int,
+        params: tuple[Floats, Floats],
+        classes: Sequence[PlaceClass],
     ) -> Floats:
         """Seconds of synchronisation for each kind's parameters where latency does not matter."""
         costs = self.costs
@@ -256,9 +319,7 @@ class Pricer:
         # All of a kind's parameters in one block, so many of them that latency is nothing.
         many = np.diag(np.ceil(_LARGE / scale))
         blocks = Blocks(many, none, none, none)
-        for profiles, types in _by_types(
-            relaxed_classes(self.cluster, self.best, [grid], replicas)
-        ):
+        for profiles, types in _by_types(classes):
             found = costs.sync(blocks, grid, modes, 1, replicas, profiles, types).min(axis=0)
             slope = np.minimum(slope, found / np.diag(many)[:, None])
         whole = np.array([o.params + o.params_expert for o in costs.kinds])

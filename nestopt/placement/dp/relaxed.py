@@ -44,8 +44,8 @@ class Best:
     Attributes
     ----------
     latency, port_inverse, uplink_inverse : float arrays (L,)
-    most : int array (L,)
-        Alive devices of the level's largest group.
+    most, least : int arrays (L,)
+        Alive devices of the level's largest group, and of its smallest that has any.
     groups : int array (L,)
         Groups with alive devices.
     table : TableEntries or None
@@ -58,6 +58,7 @@ class Best:
     port_inverse: Floats
     uplink_inverse: Floats
     most: Ints
+    least: Ints
     groups: Ints
     table: TableEntries | None = None
     profiles: dict[tuple[Grid, int, int], list[Floats]] = field(default_factory=dict)
@@ -74,11 +75,13 @@ class Best:
                     network.port_inverse[level, present].min(),
                     network.uplink_inverse[level, present].min(),
                     counts.max(),
+                    counts.min(),
                     len(present),
                 )
             )
         columns = [np.array(c) for c in zip(*rows, strict=True)]
-        return cls(columns[0], columns[1], columns[2], columns[3], columns[4], network.table)
+        latency, port, uplink, most, least, groups = columns
+        return cls(latency, port, uplink, most, least, groups, network.table)
 
     def level_for(self, devices: int) -> int:
         """Lowest level of which one group has that many alive devices."""
@@ -223,17 +226,31 @@ def _least_profiles(found: Iterable[Floats]) -> list[Floats]:
     return kept
 
 
-def best_sides(best: Best, widths: Ints, replicas: int) -> tuple[Floats, Floats]:
-    """Least latency, and seconds per byte, of a boundary next to a stage of each width."""
+def best_sides(best: Best, widths: Ints, replicas: int, layout: str = "") -> tuple[Floats, Floats]:
+    """Least latency, and seconds per byte, of a boundary next to a stage of each width.
+
+    Parameters
+    ----------
+    layout : str
+        ``inner`` or ``outer`` where stages are runs of the line of alive devices; otherwise they
+        may be anywhere. A run in three groups fills the one in the middle, and in two it has half
+        of its devices in one of them. In ``inner`` all replicas of a stage are one run: one next to
+        it is in the same group only if the group holds both.
+    """
     # No boundary at all where two stages do not fit.
     alpha, beta = np.full(len(widths), math.inf), np.zeros(len(widths))
+    narrowest = int(widths.min())
     for index, width in enumerate(widths.tolist()):
-        level = best.level_for(width + int(widths.min()))
+        both = (width + narrowest) * (replicas if layout == "inner" else 1)
+        level = best.level_for(both)
         if level < 0:
             continue
         alpha[index] = best.latency[: level + 1].max()
         beta[index] = np.maximum.accumulate(best.port_inverse)[level] / width
         for lower in range(level):
             inside = max(1, math.ceil(replicas * width / int(best.groups[lower])))
+            if layout:
+                run = width * (replicas if layout == "inner" else 1)
+                inside = max(inside, min(math.ceil(run / 2), int(best.least[lower])))
             beta[index] = max(beta[index], inside / width * float(best.uplink_inverse[lower]))
     return alpha, beta

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestopt.placement.dp.any_chunks import AnyChunks
 from nestopt.placement.dp.boxes import Boxes
 from nestopt.placement.dp.entries import Entries, build_entries, divisible_blocks, spots_by_width
 from nestopt.placement.dp.geometry import place_stages, relaxed_places
@@ -25,6 +24,7 @@ from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import SearchStopped
 from nestopt.placement.model.plan import Plan, Stage
 from nestopt.placement.model.schedules import OneForwardOneBackward
+from nestopt.placement.model.words import Structure
 from nestopt.placement.pricing.cost import config_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _CHUNK = 512
 _FIRST_LABELS = 1 << 14
 _BEAM_BOXES = 8
 _MOST_ENTRIES = 4_000_000
+_MOST_PLACED = 32
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
         default_factory=dict, init=False
     )
@@ -108,6 +110,7 @@ class Search:
         self.pricer = Pricer(self.costs, self.line.cluster, self.best, grids, modes)
         pipelines = space.pipelines(workload)
         self.has_plain_schedule = any(isinstance(p, OneForwardOneBackward) for p in pipelines)
+        self.free = space.structure is not Structure.CONTIGUOUS
         self.whole = all(p.chunks == 1 for p in pipelines)
 
     def divisible(self, schedule: PipelineSchedule) -> NDArray[np.bool_] | None:
@@ -136,8 +139,7 @@ class Search:
         kept = self.divisible(batch.schedule)
         if kept is None:
             kept = np.ones(rows, dtype=np.bool_)
-        several = isinstance(batch.schedule, AnyChunks)
-        return shared.cut(kept, len(spots), 0 if several else batch.schedule.chunks)
+        return shared.cut(kept, len(spots), batch.schedule.chunks)
 
     def _shared(
         self,
@@ -177,11 +179,20 @@ class Search:
 
         With `beam` > 0 only so many labels of each stage count are expanded: quick, not exact.
         """
-        geometry = place_stages(self.line, grids, layout, batch.replicas, window)
+        geometry = self._places(tuple(grids), layout, batch.replicas, window)
         if not geometry.spots:
             return incumbent, None
         entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
         return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
+
+    def _places(self, grids: tuple[Grid, ...], layout: str, replicas: int, window: int) -> Geometry:
+        """The places of a scenario; those of the last few are kept."""
+        key = grids, layout, replicas, window
+        if key not in self._placed:
+            if len(self._placed) >= _MOST_PLACED:
+                self._placed.pop(next(iter(self._placed)))
+            self._placed[key] = place_stages(self.line, grids, layout, replicas, window, self.free)
+        return self._placed[key]
 
     def run_relaxed(
         self,
@@ -211,12 +222,14 @@ class Search:
         batch: Batch,
         incumbent: float,
         apart: int = 0,
+        layout: str = "",
     ) -> Floats:
         """Bounds on the position-free relaxation by devices a replica, without labels.
 
-        Below level `apart` no place holds the same rank of two replicas.
+        Below level `apart` no place holds the same rank of two replicas; `layout` is what
+        `best_sides` may know of places.
         """
-        geometry, entries = self._relaxed(grids, modes, batch, apart)
+        geometry, entries = self._relaxed(grids, modes, batch, apart, layout)
         boxes = self._boxes(geometry, entries, batch, incumbent)
         if boxes is None:
             return np.full(geometry.places + 1, math.inf)
@@ -230,6 +243,7 @@ class Search:
         modes: Sequence[tuple[Mode, ...]],
         batch: Batch,
         apart: int = 0,
+        layout: str = "",
     ) -> tuple[Geometry, Entries]:
         cluster = self.line.cluster
         alive = len(self.line.devices)
@@ -240,7 +254,7 @@ class Search:
         classes = relaxed_classes(cluster, self.best, grids, batch.replicas, apart)
         widths, spots = spots_by_width(grids, classes)
         entries = self.entries(grids, modes, classes, spots, batch)
-        alpha, beta = best_sides(self.best, widths, batch.replicas)
+        alpha, beta = best_sides(self.best, widths, batch.replicas, layout)
         return relaxed_places(widths, classes, spots, units, alpha, beta), entries
 
     def _boxes(
@@ -367,11 +381,12 @@ class Search:
         while ints[label, 3] >= 0:
             lower, place, width, parent, entry, _ = (int(x) for x in ints[label])
             upper = int(ints[parent, 0])
+            grid, mode = entries.choices[entries.choice[entry]]
             stages.append(
                 Stage(
                     self.lattice.operators(lower, upper),
-                    config_of(*entries.choices[entries.choice[entry]]),
-                    geometry.devices(width, place),
+                    config_of(grid, mode),
+                    geometry.devices(width, place, grid, int(entries.member[entry])),
                 )
             )
             label = parent

@@ -16,6 +16,7 @@ from nestopt.placement.dp.cases import cases_of, expanded, outlines, raised
 from nestopt.placement.dp.descent import around
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
+from nestopt.placement.dp.recipe import recipe_plan
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.tables import CLOSE
@@ -92,11 +93,13 @@ def new_search(instance: PlacementInstance, stop: Callable[[], None]) -> Search:
 def search_structured(instance: PlacementInstance, options: SolveOptions) -> Outcome:
     """Search the instance's plan space in the structured form exactly.
 
-    First a beam over the most promising configurations of the most promising batches gives an
-    incumbent (`reduced` says which). Then every case whose first bound is below it is relaxed to
-    pipelines without places, which bounds the general structure and closes most cases; those of the
-    least bounds are relaxed exactly. What is left is searched on real places, in the order of the
-    bounds: its boxes (`boxes`), and in those that their bounds leave open, its labels (`kernel`).
+    First the manual recipe gives a plan (`recipe`), so that a short limit has one; a beam over the
+    most promising configurations of the most promising batches gives better ones (`reduced` says
+    which). Batches, numbers of stages and configurations that cannot beat it stage by stage are
+    dropped (`stagewise`). Then every case whose first bound is below it is relaxed to pipelines
+    without places, which bounds the general structure and closes most cases; those of the least
+    bounds are relaxed exactly. What is left is searched on real places, in the order of the bounds:
+    its boxes (`boxes`), and in those that their bounds leave open, its labels (`kernel`).
     """
     clock = Clock(options.time_limit)
     state = Outcome(math.inf, None, -math.inf, -math.inf, None, {})
@@ -105,6 +108,9 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         return state
     stats = Stats()
     try:
+        state.objective, state.plan = recipe_plan(instance, options)
+        if state.plan is not None and options.progress is not None:
+            options.progress(clock.seconds, state.objective, state.bound, "dp")
         search = new_search(instance, clock.check)
         stats = search.stats
         _search(search, state, clock, options)
@@ -152,7 +158,7 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
         state.bound = state.general_bound = math.inf
         return
     state.bound = state.general_bound = min(known[0].bound, state.objective)
-    if state.plan is None:
+    if menu == search.space or state.plan is None:
         _first_plans(search, state, known, run)
     cases, floors = _open_cases(search, state, known)
     search.stats.cases = len(cases)
@@ -337,8 +343,7 @@ def _open_cases(
 ) -> tuple[list[Case], dict[Case, Floats]]:
     """The cases that the incumbent leaves open, and their relaxed bounds by devices a replica.
 
-    The least bound is the general one. Cases are closed with the number of stages open first, and
-    only those left are told apart by it.
+    The least bound is the general one.
     """
     floors: dict[Case, Floats] = {}
     alive = len(search.line.devices)
@@ -348,11 +353,10 @@ def _open_cases(
             break
         roots += cases_of(search, outline, state.objective)
     for root in sorted(roots, key=lambda c: c.bound(alive // c.batch.replicas)):
-        row = search.relaxed_floor(root.grids, root.modes, root.batch, state.objective)
-        if row[-1] >= state.objective * CLOSE:
-            continue
         for case in expanded(search, root):
-            if case is not root:
+            row = np.maximum(case.floor, case.least)
+            if not case.batch.stages:
+                # with the stages counted, the bound stage by stage is seldom less
                 row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
             if row[-1] < state.objective * CLOSE:
                 floors[case] = row

@@ -188,6 +188,7 @@ class WorkloadFile(_Strict):
     edges: list[EdgeFile]
     tied: TiedFile | None = None
     model_flops: Number | None = None
+    sequence: Index = 0
 
 
 class ConfigFile(_Strict):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +95,18 @@ def topological_order(predecessors: Sequence[Sequence[int]]) -> list[int]:
         raise NestoptError(f"the graph has a cycle: {cycle}") from error
 
 
+def _chain(order: NDArray[np.int64], rank: NDArray[np.int64], words: int) -> IdealLattice:
+    """The ideals of a chain: its beginnings."""
+    count = len(order)
+    masks = np.zeros((count + 1, words), dtype=np.uint64)
+    for i, v in enumerate(order.tolist()):
+        masks[i + 1] = masks[i]
+        masks[i + 1, v // _WORD] |= np.uint64(1) << np.uint64(v % _WORD)
+    numbers = np.arange(count + 1, dtype=np.int64)
+    start = np.concatenate([np.zeros(1, dtype=np.int64), numbers])
+    return IdealLattice(masks, numbers, rank, start, order.copy(), numbers[:-1])
+
+
 def enumerate_ideals(
     predecessors: Sequence[Sequence[int]], *, limit: int = 1_000_000
 ) -> IdealLattice:
@@ -129,6 +142,10 @@ def enumerate_ideals(
     before_start, before_list = _flatten(predecessors)
     after_start, after_list = _flatten(successors)
     words = max(1, -(-count // _WORD))
+    # a chain needs no search, and so no kernel that would have to be compiled
+    chain = all(int(u) in predecessors[v] for u, v in pairwise(order))
+    if chain and count < limit:
+        return _chain(order, rank, words)
     masks, sizes = _generate(order, before_start, before_list, words, limit)
     if len(sizes) > limit:
         raise TooManyIdealsError(

@@ -8,6 +8,7 @@ from nestopt.core.errors import CheckError, InputError, UsageError
 from nestopt.placement.model.instance import SCHEMAS, PlacementInstance
 from nestopt.placement.model.space import PlanSpace
 from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
+from nestopt.placement.model.words import Structure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,5 +44,7 @@ def instance_of(result: Result) -> PlacementInstance:
 def space_of_settings(settings: Mapping[str, Any]) -> PlanSpace:
     """The space of a run of schema 1: ``default-1``, changed by its settings."""
     pairs = {key: str(value) for key, value in settings.items() if key in SPACE_SETTINGS}
-    structure = settings.get("space", "structured")
-    return parse_space({**pairs, "structure": str(structure)}, PlanSpace.named("default-1"))
+    structure = str(settings.get("space", "structured"))
+    if structure in tuple(Structure):
+        structure = str(Structure.of_record(structure, ""))
+    return parse_space({**pairs, "structure": structure}, PlanSpace.named("default-1"))

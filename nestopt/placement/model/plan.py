@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.core.errors import unknown_name
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pandas import DataFrame
 
+    from nestopt.placement.economics.report import CostReport
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.schedules import PipelineSchedule
     from nestopt.placement.model.workload import Workload
@@ -261,6 +262,42 @@ class Plan:
         axes: Axes = import_module(_VIEWS).draw(self, ax)
         return axes
 
+    def cost(self, tokens: str | float, **terms: Any) -> CostReport:
+        """What training with the plan takes: tokens/s, MFU, days, money, energy, goodput.
+
+        Parameters
+        ----------
+        tokens : str or float
+            How many the model is trained on: ``"15T"``, ``3e11``.
+        **terms
+            ``price`` (money for a device and hour), ``power`` (watts of a device used),
+            ``failures`` (``"llama3"``, ``"rsc1"``, ``"rsc2"``, ``"tpuv4"``, or
+            interruptions a device and day), ``checkpoint``, ``restart``, ``repair`` (seconds, or
+            text with a unit) and ``spares`` (nodes); see `nestopt.placement.economics.terms.Terms`.
+
+        Returns
+        -------
+        CostReport
+            `summary()` for people, `to_json()` for programs.
+
+        Raises
+        ------
+        NestoptError
+            If the plan does not know its workload and cluster (see `on`).
+        InputError, UsageError
+            If a term is wrong, or the workload does not say how many tokens a sample has.
+        """
+        from nestopt.core.errors import NestoptError
+
+        if self.workload is None or self.cluster is None:
+            raise NestoptError(
+                "the plan does not know what it is for; say plan.on(workload, cluster)"
+            )
+        made = import_module("nestopt.placement.economics.terms").Terms.of(tokens, **terms)
+        report = import_module("nestopt.placement.economics.report")
+        found: CostReport = report.cost_of(self.workload, self.cluster, self, made)
+        return found
+
     @property
     def pipeline(self) -> PipelineSchedule:
         """The schedule as an object."""
@@ -288,7 +325,6 @@ class Plan:
     @classmethod
     def from_json(cls, data: Any, *, file: str | None = None) -> Plan:
         """A plan from its JSON form (shape and types only; the checker judges it)."""
-        from nestopt.core.errors import InputError
         from nestopt.core.io import validate_model
         from nestopt.placement.model.files import PlanFile
 

@@ -73,7 +73,7 @@ class PlanSpace:
         Samples of a micro-batch; data-parallel replicas. `ALL`: each divisor of the global batch
         that leaves a whole number of micro-batches.
     layouts : tuple of Layout
-        Of the structured space.
+        Of the contiguous and the structured space.
     schedules : tuple of ScheduleName
     chunks : Degrees
         Chunks a stage of ``interleaved``. `ALL`: every number above 1 that can divide the
@@ -165,8 +165,8 @@ class PlanSpace:
     @property
     def name(self) -> str:
         """The space's name, whatever its structure; empty if it has none."""
-        plain = replace(self, structure=Structure.STRUCTURED)
-        return next((name for name, space in SPACE_NAMES.items() if space == plain), "")
+        named = (n for n, s in SPACE_NAMES.items() if s == replace(self, structure=s.structure))
+        return next(named, "")
 
     @property
     def text(self) -> str:
@@ -178,7 +178,9 @@ class PlanSpace:
     @property
     def plans_text(self) -> str:
         """`text` without the structure."""
-        return replace(self, structure=Structure.STRUCTURED).text
+        from nestopt.placement.model.space_text import space_text
+
+        return space_text(self, structure=False)
 
     @property
     def label(self) -> str:
@@ -191,7 +193,11 @@ class PlanSpace:
         return describe_space(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The space as JSON: every field, `ALL` as ``"all"``."""
+        """The space as JSON: every field, `ALL` as ``"all"``.
+
+        The structure is written as `Structure.recorded`.
+        """
+        structure, orders = self.structure.recorded
         return {
             "tensor": _plain(self.tensor),
             "context": _plain(self.context),
@@ -208,7 +214,8 @@ class PlanSpace:
             "decomposition": str(self.decomposition),
             "overlap": list(self.overlap),
             "hides": [list(flags.words) for flags in self.hides],
-            "structure": str(self.structure),
+            "structure": structure,
+            **({"orders": orders} if orders else {}),
         }
 
     @classmethod
@@ -346,13 +353,15 @@ class PlanSpace:
 
         if self.structure is Structure.GENERAL:
             return None
-        found = structured_layouts(cluster, plan)
+        wide = structured_layouts(cluster, plan)
+        found = wide
+        if self.structure is Structure.CONTIGUOUS:
+            found = structured_layouts(cluster, plan, orders=False)
         if not found:
-            return Refusal(
-                "structure",
-                "the stages are no contiguous runs of alive devices in hierarchy order",
-                str(self.structure),
-            )
+            what = "the stages are no contiguous runs of alive devices in hierarchy order"
+            if wide:
+                what = "a stage's axes run in another order than replica, expert, context, z, y, x"
+            return Refusal("structure", what, str(self.structure))
         if plan.replicas > 1 and not found & set(self.layouts):
             return Refusal("layouts", " and ".join(sorted(found)), ", ".join(self.layouts))
         return None
@@ -455,6 +464,7 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         schedules=(ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED),
         uniform=True,
         hides=(Hides.TENSOR | Hides.SYNC,),
+        structure=Structure.CONTIGUOUS,
     ),
     "torchtitan": PlanSpace(
         zero=(0, 2, 3),
@@ -462,6 +472,7 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         layouts=(Layout.INNER,),
         uniform=True,
         hides=(Hides.TENSOR | Hides.SYNC | Hides.GATHERS,),
+        structure=Structure.CONTIGUOUS,
     ),
     "deepspeed": PlanSpace(
         context=(1,),
@@ -469,6 +480,7 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         schedules=(ScheduleName.ONE_F_ONE_B,),
         uniform=True,
         hides=(Hides.SYNC | Hides.GATHERS,),
+        structure=Structure.CONTIGUOUS,
     ),
     "axonn": PlanSpace(
         context=(1,),
@@ -481,12 +493,14 @@ SPACE_NAMES: dict[str, PlanSpace] = {
         decomposition=Decomposition.FOUR_D,
         overlap=(True,),
         hides=(Hides.SYNC,),
+        structure=Structure.CONTIGUOUS,
     ),
     "default-1": PlanSpace(
         tensor=_DOUBLING[:5],
         context=(1,),
         expert=_DOUBLING,
         schedules=(ScheduleName.ONE_F_ONE_B,),
+        structure=Structure.CONTIGUOUS,
     ),
 }
 """Spaces by name.
@@ -499,5 +513,6 @@ configuration for all stages; the distributed optimizer (ZeRO 1), or fully shard
 decompositions with AxoNN's overlaps). These four hide what the parameter sets say of them
 (`nestopt.placement.pricing.parameters`).
 ``default-1`` is the default of instances of schema 1: degrees in powers of two, no context
-parallelism, 1F1B.
+parallelism, 1F1B. ``full`` and ``4d`` are structured; the others are contiguous, as frameworks deal
+ranks out and as plans were before axes had an order.
 """

@@ -49,7 +49,8 @@ def parse_space(text: str | Mapping[str, str], base: PlanSpace | None = None) ->
         Words apart by blanks: a name of `SPACE_NAMES`, a structure, and ``KEY=VALUE`` with a key of
         `SPACE_SETTINGS` and values apart by commas, or ``all``. A mapping holds the pairs alone.
     base : PlanSpace, optional
-        What is not stated is as in this space; the default space unless given.
+        What is not stated is as in this space; the default space unless given. The structure of a
+        name is its own, unless this space is general.
 
     Raises
     ------
@@ -60,6 +61,7 @@ def parse_space(text: str | Mapping[str, str], base: PlanSpace | None = None) ->
     """
     space = PlanSpace() if base is None else base
     pairs: dict[str, str] = {}
+    chosen: Structure | None = None
     if isinstance(text, str):
         for word in text.split():
             key, equals, value = word.partition("=")
@@ -68,13 +70,18 @@ def parse_space(text: str | Mapping[str, str], base: PlanSpace | None = None) ->
                     raise UsageError(f"plan space {text!r}: {key} is given twice")
                 pairs[key] = value
             elif word in SPACE_NAMES:
-                space = replace(SPACE_NAMES[word], structure=space.structure)
+                general = space.structure is Structure.GENERAL
+                space = SPACE_NAMES[word]
+                if general:
+                    space = replace(space, structure=Structure.GENERAL)
             elif word in tuple(Structure):
-                space = replace(space, structure=Structure(word))
+                chosen = Structure(word)
             else:
                 raise unknown_name("plan space", word, (*SPACE_NAMES, *map(str, Structure)))
     else:
         pairs = dict(text)
+    if chosen is not None:
+        space = replace(space, structure=chosen)
     changes: dict[str, Any] = {}
     for key, value in pairs.items():
         if key not in _FIELD_OF:
@@ -151,7 +158,7 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
             raise InputError(str(error), file=file, field="space") from error
     if not isinstance(data, dict):
         raise InputError(f"{data!r}; expected a text or an object", file=file, field="space")
-    known = [f.name for f in fields(PlanSpace)]
+    known = [*(f.name for f in fields(PlanSpace)), "orders"]
     for key in data:
         if key not in known:
             raise InputError(
@@ -166,6 +173,10 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
             raise InputError(
                 f"{values[key]!r}; expected integers or 'all'", file=file, field=f"space.{key}"
             )
+    if "structure" in values:
+        values["structure"] = _recorded(values["structure"], values.pop("orders", ""), file)
+    elif "orders" in values:
+        raise InputError("is given without structure", file=file, field="space.orders")
     if "hides" in values:
         try:
             values["hides"] = tuple(_flags(words) for words in values["hides"])
@@ -182,8 +193,25 @@ def space_from_json(data: Any, *, file: str | None = None) -> PlanSpace:
         raise InputError(message, file=file, field=f"space.{error.field}") from error
 
 
-def space_text(space: PlanSpace) -> str:
-    """The shortest text that `parse_space` reads as the space: a name and what differs."""
+def _recorded(word: Any, orders: Any, file: str | None) -> Any:
+    """The structure of a file (`Structure.recorded`); an unknown word is left to `PlanSpace`."""
+    if orders not in ("", "any") or (orders and word != "structured"):
+        raise InputError(
+            f"{orders!r}; expected 'any' where the structure is 'structured', or none",
+            file=file,
+            field="space.orders",
+        )
+    return Structure.of_record(word, orders) if word in tuple(Structure) else word
+
+
+def space_text(space: PlanSpace, *, structure: bool = True) -> str:
+    """The shortest text that `parse_space` reads as the space: a name and what differs.
+
+    Parameters
+    ----------
+    structure : bool
+        Whether the text states a structure that is not the name's own.
+    """
     best: list[str] = []
     for name, base in SPACE_NAMES.items():
         words = [name]
@@ -193,7 +221,7 @@ def space_text(space: PlanSpace) -> str:
             if key == "overlap" and space.decomposition is not base.decomposition:
                 fourd = space.decomposition is Decomposition.FOUR_D
                 implied = (False, True) if fourd else (False,)
-            if value != implied:
+            if value != implied and (structure or key != "structure"):
                 words.append(f"{key}={_written(value)}")
         if not best or len(words) < len(best):
             best = words

@@ -34,10 +34,39 @@ class Objective(StrEnum):
 
 
 class Structure(StrEnum):
-    """Which devices a stage may have (``MODEL.md``, section 8)."""
+    """Which devices a stage may have (``MODEL.md``, section 8).
 
+    ``contiguous``: runs of the alive devices in hierarchy order, of which every replica is a run of
+    its own. ``structured``: the same runs, and in each any order of the axes. ``general``: any.
+    """
+
+    CONTIGUOUS = "contiguous"
     STRUCTURED = "structured"
     GENERAL = "general"
+
+    @property
+    def recorded(self) -> tuple[str, str]:
+        """How files state it, as a structure and its orders (empty where there is none).
+
+        Files older than the orders of axes call the contiguous structure ``structured``. They keep
+        their meaning and their hash: only with ``any`` orders it is the wider one.
+        """
+        if self is Structure.STRUCTURED:
+            return "structured", "any"
+        return ("structured" if self is Structure.CONTIGUOUS else str(self)), ""
+
+    @classmethod
+    def of_record(cls, structure: str, orders: str) -> Structure:
+        """Inverse of `recorded`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such structure.
+        """
+        if structure == "structured" and orders != "any":
+            return cls.CONTIGUOUS
+        return cls(structure)
 
 
 class Layout(StrEnum):

@@ -139,6 +139,9 @@ class Workload:
     model_flops : float or None
         Model FLOPs of one iteration (forward + backward, no recompute), for the MFU; None takes
         three times the operators' forward FLOPs.
+    sequence : int
+        Tokens of a sample. 0: the number that every operator's context degree must divide, where
+        all say the same (of a transformer, its sequence length).
     """
 
     name: str
@@ -150,12 +153,15 @@ class Workload:
     bytes_optimizer: float = 12.0
     tied: Tied | None = None
     model_flops: float | None = None
+    sequence: int = 0
 
     def __post_init__(self) -> None:
         for name in ("bytes_weight", "bytes_gradient", "bytes_optimizer"):
             object.__setattr__(self, name, _number(getattr(self, name), name))
         if self.model_flops is not None:
             object.__setattr__(self, "model_flops", _number(self.model_flops, "model_flops"))
+        if not (isinstance(self.sequence, int) and 0 <= self.sequence < 2**31):
+            raise InputError(f"{self.sequence!r}; expected 0 or more tokens", field="sequence")
         count = len(self.operators)
         if count == 0:
             raise InputError("no operator; expected at least one", field="operators")
@@ -233,6 +239,14 @@ class Workload:
             return self.model_flops
         return 3 * self.global_batch * sum(o.flops + o.flops_attn for o in self.operators)
 
+    @property
+    def tokens_per_sample(self) -> int | None:
+        """Tokens of a sample, where the workload says it: see `sequence`."""
+        if self.sequence:
+            return self.sequence
+        lengths = {o.context_divides for o in self.operators}
+        return lengths.pop() if len(lengths) == 1 and 0 not in lengths else None
+
     def cut_bytes(self, ideal: Iterable[int]) -> float:
         """Bytes per sample that leave a downset of operators (``MODEL.md``, section 3)."""
         inside = set(ideal)
@@ -274,6 +288,7 @@ class Workload:
             "edges": [asdict(e) for e in self.edges],
             "tied": asdict(self.tied) if self.tied else None,
             "model_flops": self.model_flops,
+            **({"sequence": self.sequence} if self.sequence else {}),
         }
 
     @classmethod
@@ -309,6 +324,7 @@ class Workload:
                 if model.tied
                 else None,
                 model.model_flops,
+                model.sequence,
             )
 
     @classmethod

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.io import read_json, validate_model
 from nestopt.core.pricing import DEFAULT_SET, SETS
 from nestopt.placement.model.cluster import DeviceType
 from nestopt.placement.model.plan import Hides
@@ -151,7 +152,6 @@ def parameters_from_json(data: Any, *, file: str | None = None) -> ParameterSet:
     InputError
         Naming file, field, value and expectation.
     """
-    from nestopt.core.io import validate_model
     from nestopt.placement.pricing.parameters_file import SetFile
 
     model = validate_model(SetFile, data, file=file)
@@ -198,8 +198,6 @@ def parameter_set(name: str) -> ParameterSet:
     InputError
         If the file or a value in it is wrong.
     """
-    from nestopt.core.io import read_json
-
     if name.endswith(".json"):
         return parameters_from_json(read_json(name), file=name)
     if name not in SETS:

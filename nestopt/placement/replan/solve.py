@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.options import SolveOptions
+from nestopt.core.registry import get_method
+from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.placement.model.words import Structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
@@ -164,9 +167,6 @@ def replan(
 
 
 def _dp(instance: PlacementInstance, time_limit: float, seed: int, threads: int) -> Result:
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method
-
     options = SolveOptions(time_limit=time_limit, seed=seed, threads=threads)
     found: Result = get_method("placement", "dp")(instance, options)
     return found
@@ -214,8 +214,6 @@ def _result(
     now: PlacementInstance, found: Result, chosen: Candidate, seconds: float, seed: int
 ) -> Result:
     """The chosen plan as a result; a plan that is not the dynamic program's is a general one."""
-    from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
-    from nestopt.placement.model.words import Structure
     from nestopt.placement.pricing.evaluate import reported
 
     moves = chosen.moves

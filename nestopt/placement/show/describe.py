@@ -8,8 +8,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nestopt.core.units import format_bytes, format_seconds
+from nestopt.placement.economics.report import mfu
 from nestopt.placement.judge.check import Pricing, StagePrice, price
+from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.partitioning.piper import PiperProblem
+from nestopt.placement.show.orders import NOTE, has_other_orders, order_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,9 +26,7 @@ if TYPE_CHECKING:
 
     from nestopt.core.result import Result
     from nestopt.placement.model.cluster import Cluster
-    from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.workload import Workload
-    from nestopt.placement.partitioning.piper import PiperProblem
 
 __all__ = [
     "describe",
@@ -35,16 +40,6 @@ __all__ = [
 
 WIDTH = 80
 MOST_ROWS = 40
-
-
-def mfu(workload: Workload, cluster: Cluster, plan: Plan, seconds: float) -> float:
-    """Model FLOPs utilization: model FLOPs of an iteration over what the devices used could do."""
-    peak = sum(
-        cluster.types[kind].peak
-        for stage in plan.stages
-        for kind in cluster.type_of[stage.devices.ravel()].tolist()
-    )
-    return workload.iteration_flops / (seconds * peak)
 
 
 def number_ranges(numbers: Iterable[int]) -> list[str]:
@@ -106,11 +101,12 @@ def _share(stage: StagePrice) -> float:
     return 100 * stage.memory / stage.usable if stage.usable > 0 else 100.0
 
 
-def _runs(workload: Workload, plan: Plan, pricing: Pricing) -> list[_Run]:
+def _runs(workload: Workload, plan: Plan, pricing: Pricing, axes: Sequence[str]) -> list[_Run]:
     def look(index: int) -> tuple[Any, ...]:
         stage, cost = plan.stages[index], pricing.stages[index]
         kinds = sorted(workload.operators[i].kind for i in stage.operators)
-        return stage.config, kinds, format_seconds(cost.seconds), format_seconds(cost.sync)
+        seconds = format_seconds(cost.seconds), format_seconds(cost.sync)
+        return stage.config, kinds, *seconds, axes[index]
 
     runs: list[_Run] = []
     for index in range(len(plan.stages)):
@@ -126,7 +122,8 @@ def _spread(values: Sequence[str]) -> str:
     return low if low == high else f"{low}..{high}"
 
 
-def _stage_table(workload: Workload, plan: Plan, pricing: Pricing) -> Table:
+def _stage_table(workload: Workload, plan: Plan, pricing: Pricing, axes: Sequence[str]) -> Table:
+    """The stages; `axes` are the orders of their axes, shown if there are any."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -137,10 +134,12 @@ def _stage_table(workload: Workload, plan: Plan, pricing: Pricing) -> Table:
     if not alike:
         table.add_column("config", overflow="fold")
     table.add_column("devices", overflow="fold")
+    if any(axes):
+        table.add_column("axes", overflow="fold")
     table.add_column("t_q", justify="right", no_wrap=True)
     table.add_column("sync", justify="right", no_wrap=True)
     table.add_column("memory %", justify="right", no_wrap=True)
-    runs = _runs(workload, plan, pricing)
+    runs = _runs(workload, plan, pricing, axes)
     left_out = len(runs) - MOST_ROWS
     for index, run in enumerate(runs):
         if left_out > 0 and MOST_ROWS // 2 <= index < len(runs) - MOST_ROWS // 2:
@@ -148,6 +147,11 @@ def _stage_table(workload: Workload, plan: Plan, pricing: Pricing) -> Table:
                 table.add_row("...", f"{left_out} rows left out")
             continue
         cells = _cells(run, workload, plan, pricing)
+        if any(axes):
+            alike_stages = plan.stages[run.first : run.last + 1]
+            used = np.sort(np.concatenate([stage.devices.ravel() for stage in alike_stages]))
+            cells[3] = _shorten(number_ranges(used.tolist()), 20)
+            cells.insert(4, axes[run.first])
         if alike:
             del cells[2]
         table.add_row(*(escape(cell) for cell in cells))
@@ -225,9 +229,6 @@ def describe(result: Result, console: Console) -> None:
         Holds its instance.
     console : rich.console.Console
     """
-    from nestopt.placement.model.of_result import instance_of
-    from nestopt.placement.model.plan import Plan
-
     instance = instance_of(result)
     _headline(result, console, f" over space {instance.space.label}")
     if result.solution_json is None:
@@ -246,6 +247,10 @@ def describe(result: Result, console: Console) -> None:
     table = cluster.collectives
     beside = [("table", f"{_number(len(table.rows), 'row')} beside the formulas")] if table else []
     busy = utilization(workload, cluster, plan, seconds)
+    axes = [""] * len(plan.stages)
+    if has_other_orders(cluster, plan):
+        axes = [order_words(cluster, stage) for stage in plan.stages]
+        beside.append(("axes", NOTE))
     rows = [
         ("iteration", f"{format_seconds(seconds)}, {busy}"),
         ("bottleneck", f"{format_seconds(pricing.bottleneck)} a micro-batch"),
@@ -263,7 +268,7 @@ def describe(result: Result, console: Console) -> None:
     for key, text in rows:
         _row(console, key, text)
     console.print()
-    console.print(_stage_table(workload, plan, pricing), width=min(WIDTH, console.width))
+    console.print(_stage_table(workload, plan, pricing, axes), width=min(WIDTH, console.width))
 
 
 def utilization(workload: Workload, cluster: Cluster, plan: Plan, seconds: float) -> str:
@@ -318,8 +323,6 @@ def describe_piper(result: Result, console: Console) -> None:
     """
     from rich.markup import escape
     from rich.table import Table
-
-    from nestopt.placement.partitioning.piper import PiperProblem
 
     _headline(result, console)
     if result.solution_json is None:

@@ -35,7 +35,7 @@ OKABE_ITO = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999",
 )  # fmt: skip
 FORWARD, BACKWARD, SYNC = "#56B4E9", "#E69F00", "#009E73"
-_METADATA: dict[str, dict[str, str | None]] = {
+METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
     ".png": {"Software": "nestopt"},
     ".svg": {"Date": None, "Creator": "nestopt"},
@@ -55,13 +55,13 @@ def plot_plan(workload: Workload, cluster: Cluster, plan: Plan, target: Path) ->
     import matplotlib as mpl
 
     ending = Path(target).suffix.lower()
-    if ending not in _METADATA:
+    if ending not in METADATA:
         raise UsageError(f"{target}: expected a name that ends in .pdf, .png or .svg")
     style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
     with mpl.rc_context(style):
         figure = draw_plan(workload, cluster, plan)
         whole = BytesIO()  # a picture that fails half-way leaves no file
-        figure.savefig(whole, format=ending[1:], metadata=_METADATA[ending], dpi=200)
+        figure.savefig(whole, format=ending[1:], metadata=METADATA[ending], dpi=200)
     Path(target).write_bytes(whole.getvalue())
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from nestopt.core.errors import NestoptError
 from nestopt.core.solution import as_html, as_text
 from nestopt.placement.show.describe import name_ranges, number_ranges
+from nestopt.placement.show.orders import order_words
+from nestopt.placement.show.plot_layout import lay_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +53,7 @@ def rows(plan: Plan) -> list[dict[str, Any]]:
         }
         if plan.cluster is not None:
             kinds = sorted({int(plan.cluster.type_of[d]) for d in devices.reshape(-1)})
+            row["axes"] = order_words(plan.cluster, stage)
             row["device_types"] = ", ".join(plan.cluster.types[kind].name for kind in kinds)
         found.append(row)
     return found
@@ -102,7 +105,5 @@ def draw(plan: Plan, ax: Axes | None) -> Axes:
         from nestopt.placement.show.plot import draw_cluster
     except ModuleNotFoundError as error:
         raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
-    from nestopt.placement.show.plot_layout import lay_out
-
     draw_cluster(ax, plan.cluster, plan, lay_out(plan.cluster))
     return ax

@@ -36,6 +36,7 @@ def check_space(instance: PlacementInstance, plan: Plan) -> str:
     try:
         _refuse_plan(space, plan)
         _refuse_places(space, plan, layouts)
+        _refuse_orders(space, plan)
     except CheckError as error:
         raise CheckError(f"the plan is outside the space {label}: {error}") from error
     shown = "inner" if "inner" in layouts else next(iter(layouts), "")
@@ -87,11 +88,30 @@ def _refuse_places(space: Mapping[str, Any], plan: Plan, layouts: set[str]) -> N
         return
     if not layouts:
         raise CheckError(
-            "structure: the stages are no contiguous runs of alive devices in hierarchy order"
+            "structure: the stages are no contiguous runs of alive devices in hierarchy order, "
+            "each dealt to its axes in one order"
         )
     if plan.replicas > 1 and not layouts & set(space["layouts"]):
         offered = ", ".join(space["layouts"])
         raise CheckError(f"layouts: {' and '.join(sorted(layouts))}; the space offers {offered}")
+
+
+def _refuse_orders(space: Mapping[str, Any], plan: Plan) -> None:
+    """Without orders of axes, every replica and every tensor group is a run of its own."""
+    if space["structure"] == "general" or space.get("orders") == "any":
+        return
+    for index, stage in enumerate(plan.stages):
+        if (np.diff(stage.devices, axis=1) <= 0).any() or (np.diff(stage.devices[:, 0]) <= 0).any():
+            raise CheckError(
+                f"structure: stage {index} deals its devices to the axes in another order than "
+                "replica, expert, context, z, y, x; the space offers that one alone"
+            )
+        rows = stage.devices
+        if (rows[:-1].max(axis=1) > rows[1:].min(axis=1)).any():
+            raise CheckError(
+                f"structure: replicas of stage {index} lie within each other; the space offers one "
+                "after the other"
+            )
 
 
 def _refuse(space: Mapping[str, Any], field: str, value: Any, who: str = "") -> None:
@@ -112,16 +132,37 @@ def layouts_of(cluster: Cluster, plan: Plan) -> set[str]:
     rank = np.full(len(cluster.type_of), -1)
     rank[alive] = np.arange(len(alive))
     places = [rank[stage.devices] for stage in plan.stages]
+    shapes = [(s.config.expert, s.config.context, *s.config.tensor[::-1]) for s in plan.stages]
     found = set()
-    if _ascend(run.ravel() for run in places):
+    runs = [np.sort(run.ravel()) for run in places]
+    dealt = (_dealt(run, (len(run), *shape)) for run, shape in zip(places, shapes, strict=True))
+    if _ascend(runs) and all(dealt):
         found.add("inner")
-    if _ascend(run[0] for run in places):
+    ranks = (_dealt(run[0], shape) for run, shape in zip(places, shapes, strict=True))
+    if _ascend([np.sort(run[0]) for run in places]) and all(ranks):
         steps = {int(step) for run in places for step in np.diff(run, axis=0).ravel()}
         width = steps.pop() if len(steps) == 1 else 0
-        last = int(places[-1][0, -1])
+        last = int(places[-1][0].max())
         if plan.replicas == 1 or (not steps and last < width <= len(alive) // plan.replicas):
             found.add("outer")
     return found
+
+
+def _dealt(run: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """Whether a run of places is counted through by its axes, each with a step of its own.
+
+    The place of a role is the first one's plus, for each axis, the role's index times the step.
+    """
+    box = run.reshape(shape)
+    first = int(box.flat[0])
+    total = np.full(shape, first)
+    for axis, (size, index) in enumerate(zip(shape, np.indices(shape), strict=True)):
+        if size > 1:
+            step = int(np.moveaxis(box, axis, 0)[1].flat[0]) - first
+            if step <= 0:
+                return False
+            total += step * index
+    return bool((box == total).all())
 
 
 def _ascend(runs: Iterable[np.ndarray]) -> bool:
