@@ -42,6 +42,7 @@ BOUNDS = (
     "spread",
     "flow",
 )
+_MOST_LINKS_TWICE = 200
 # what holds only where partial sums move; all else holds where they are copied, too
 _ONLY_MOVED = "sums moved"
 _ALL = "sums copied or moved"
@@ -204,6 +205,23 @@ def _either(
     return found
 
 
+def _by_prices(
+    finder: Callable[[Network, Budget], dict[str, Any] | None],
+    forward: Network,
+    backward: Network,
+    budget: Budget,
+) -> dict[str, Any] | None:
+    """The better of the prices found in both directions of time: prices hold in either.
+
+    Several prices are optimal for the linear program, and not all leave the links idle as long.
+    """
+    found = finder(forward, budget)
+    if forward.topology.num_links > _MOST_LINKS_TWICE:
+        return found
+    other = finder(backward, budget)
+    return max((row for row in (found, other) if row), key=lambda row: row["value"], default=None)
+
+
 _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]] = {
     "distance": lambda forward, _, budget: distance_bound(forward, budget),
     "ingress": lambda forward, _, budget: ingress_bound(forward, budget),
@@ -215,10 +233,12 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
         delivery_bound, forward, backward, budget
     ),
     "merging": lambda forward, _, budget: merging_bound(forward, budget),
-    "partition": lambda forward, _, budget: partition_bound(forward, budget),
+    "partition": lambda forward, backward, budget: _by_prices(
+        partition_bound, forward, backward, budget
+    ),
     "spread": lambda forward, backward, budget: _either(spread_bound, forward, backward, budget),
     "work": lambda forward, _, budget: work_bound(forward),
-    "flow": lambda forward, _, budget: flow_bound(forward, budget),
+    "flow": lambda forward, backward, budget: _by_prices(flow_bound, forward, backward, budget),
 }
 
 
@@ -294,7 +314,7 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
 
 def _spread_witness(row: dict[str, Any]) -> dict[str, Any]:
     backward = bool(row.get("backward", False))
-    found = {key: int(row[key]) for key in ("part", "moment", "need")}
+    found: dict[str, Any] = {key: int(row[key]) for key in ("part", "moment", "need")}
     found |= {"backward": backward, "nodes": np.flatnonzero(row["inside"]).tolist()}
     begin = ""
     if "other" in row:

@@ -4,8 +4,9 @@ Let every link have a non-negative integer price y per picosecond of its occupan
 from its source to its destination costs at least the shortest path under the lengths
 y * occupancy, and by time T a link sells at most y * T, less the time before anything can have come
 to it, and the time in which nothing that it carries could still get where it must end. So T is at
-least the cost of all chunks over the sum of the prices. Any prices give a valid bound; those of the dual of the multicommodity
-flow problem give the best of this kind, and rounding them costs quality but not validity.
+least the cost of all chunks over the sum of the prices. Any prices give a valid bound; those of the
+dual of the multicommodity flow problem give the best of this kind, and rounding them costs quality
+but not validity.
 """
 
 from __future__ import annotations

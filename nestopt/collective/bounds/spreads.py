@@ -8,10 +8,10 @@ brought m times as many messages as chunks are late.
 
 An All-Reduce has a beginning, too. Let B be another block, and call a chunk early if the
 contributions of all members of B have left B by sends that started before a moment s. Every member
-sends something for every early chunk, so that at most x chunks are early. Of the others,
-something comes to S only w later, with w the least time from B to S. So D - x chunks come over links
-into S that are of no use before s + w. The chunk "comes" with the last contribution from outside,
-after which every member must receive something more.
+sends something for every early chunk, so that at most x chunks are early. Of the others, something
+comes to S only w later, with w the least time from B to S. So D - x chunks come over links into S
+that are of no use before s + w. The chunk "comes" with the last contribution from outside, after
+which every member must receive something more.
 
 Time reversed, the bound holds for Reduce-Scatter and Reduce.
 """
@@ -174,7 +174,7 @@ def _with_beginning(
         if budget.used_up() or left >= FAR // 4 or way >= FAR // 4:
             return
         late = _Block(block.into.not_before(left + way), block.direct, block.inner, block.members)
-        about = {"inside": inside, "other": other, "early": early, "left": left}
+        about = {"inside": inside, "other": other, "early": early, "left": left, "need": need}
         yield from _rows(late, need - early, left + way, budget, about)
 
 
@@ -192,7 +192,7 @@ def _rows(
         if best < value < FAR // 4:
             best, at = value, moment
     if best >= 0:
-        yield about | {"value": best, "moment": at, "need": need}
+        yield {"need": need} | about | {"value": best, "moment": at}
 
 
 def _need(part: Part, inside: NDArray[np.bool_]) -> int:
