@@ -19,13 +19,13 @@ METHODS: dict[str, Method] = {
     ),
     "milp": Method(
         "nestopt.formulations.placement.milp:solve",
-        "mixed-integer linear program over either structure; small instances",
+        "mixed-integer linear program over any structure; small instances",
         ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_milp:solve"},
     ),
     "cpsat": Method(
         "nestopt.formulations.placement.cpsat:solve",
-        "constraint program over either structure; small instances",
+        "constraint program over any structure; small instances",
         ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_cpsat:solve"},
     ),
