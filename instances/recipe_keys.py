@@ -40,6 +40,7 @@ _WORKLOAD = (
     _switch("flash", "Attention keeps no matrix of scores."),
     _switch("causal", "Flash attention skips what the causal mask hides."),
     _switch("dropout", "Blocks have dropout, whose masks are kept."),
+    _switch("grouped", "Experts run as one grouped product, filled up to whole tiles."),
     _switch("lean", "The backward pass recomputes outputs of norms and activations."),
     _switch("biases", "Matrices and norms have biases."),
     _switch("head", "The model ends in a language-modelling head."),

@@ -11,9 +11,10 @@ of it: ``torus2d:8x8+log-uniform:0.5,2+fail-npus:3+seed:1`` (see `nestopt.instan
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING
 
-from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, NestoptError, unknown_name
 from nestopt.instances import fabrics, grids, machines
 from nestopt.instances.failures import Failures, fail
 from nestopt.instances.heterogeneity import RECIPES, apply_heterogeneity
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from nestopt.instances.options import Options
     from nestopt.instances.spec import Spec
 
-__all__ = ["FAMILIES", "by_name", "family_network", "network_by_name", "perturbed"]
+__all__ = ["FAMILIES", "by_name", "family_network", "network_by_name", "perturbed", "tiers_of"]
 
 FAMILIES: dict[str, Callable[[Spec], Network]] = {
     "ring": grids.ring,
@@ -133,3 +134,21 @@ def network_by_name(name: str) -> Network:
 def by_name(name: str) -> Topology:
     """The topology of a name; see `network_by_name`."""
     return network_by_name(name).topology()
+
+
+def tiers_of(topology: Topology) -> tuple[str, ...] | None:
+    """The tier of every link of a machine that the topology's name makes anew; None if it does not.
+
+    A topology knows its links' figures only; what they are (``nvlink``, ``nic``) is known to the
+    recipe that its name states. A name that promises more nodes than there are is not tried.
+    """
+    family, _, shape = topology.name.partition("+")[0].partition(",")[0].partition(":")
+    recipe = FAMILIES.get(family)
+    promised = prod(int(number) for number in re.findall(r"\d+", shape)[:4])
+    if recipe is None or recipe.__module__ != machines.__name__ or promised > topology.num_nodes:
+        return None
+    try:
+        network = network_by_name(topology.name)
+    except NestoptError:
+        return None
+    return network.tier if network.topology() == topology else None

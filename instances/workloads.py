@@ -110,6 +110,8 @@ def configuration(name: str) -> tuple[Transformer, int]:
     head, *pairs = name.split(",")
     settings = {_key(pair): _value(name, pair) for pair in pairs}
     batch = settings.pop("batch", 0)
+    if batch < 1 and "batch" in name.replace("=", ",").split(","):
+        raise InputError(f"{batch}; expected at least 1", field=f"{name}: batch")
     if head.endswith(".json"):
         for key, value in (("seq", settings.get("sequence", 0)), ("batch", batch)):
             if not value:

@@ -473,24 +473,46 @@ def simulate(result: Result | str | Path) -> dict[str, Any]:
     return get_problem(found.problem).simulate(found, directory=_directory(found))
 
 
-def plot(result: Result | str | Path, target: str | Path) -> None:
-    """Draw a result's plan or schedule into a file: PDF, PNG or SVG by the ending.
+def plot(result: Result | str | Path, target: str | Path | None = None) -> None:
+    """Draw a result's plan or schedule.
+
+    Parameters
+    ----------
+    result : Result, str or Path
+    target : str or Path, optional
+        A file: a picture (``.pdf``, ``.png``, ``.svg``; needs matplotlib) or an interactive page
+        (``.html``). Without one, a picture of characters is printed.
 
     Raises
     ------
     NestoptError
-        If the result has no solution, or matplotlib is not installed.
+        If the result has no solution, or matplotlib is needed and not installed.
     """
     from nestopt.core.problem import get_problem
 
     found = _read(result)
     _needs_solution(found, result, "draw")
+    problem = get_problem(found.problem)
+    if target is None:
+        import shutil
+        import sys
+
+        from nestopt.core.charts import for_encoding
+
+        width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        text = problem.chart(found, width, colour=colour, directory=_directory(found))
+        print(for_encoding(text, sys.stdout.encoding))
+        return
     try:
-        get_problem(found.problem).plot(found, Path(target), directory=_directory(found))
+        problem.plot(found, Path(target), directory=_directory(found))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "matplotlib":
             raise
-        raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
+        raise NestoptError(
+            "plot needs matplotlib: pip install 'nestopt[plot]'; without it, name a file that ends "
+            "in .html, or none for a picture in the terminal"
+        ) from error
 
 
 def _needs_solution(result: Result, source: Any, verb: str) -> None:

@@ -132,7 +132,7 @@ class Source:
 
 def _names_an_entry(text: str) -> bool:
     """Whether a word is the name of a library instance rather than a file."""
-    return Path(text).suffix == "" and Path(text).name == text and not Path(text).exists()
+    return Path(text).suffix == "" and Path(text).name == text and not os.path.exists(text)
 
 
 def _read(file: str) -> Any:

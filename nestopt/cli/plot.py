@@ -14,26 +14,31 @@ __all__ = ["plot"]
 def plot(
     result: ResultArgument,
     output: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Picture to write: .pdf, .png or .svg."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write: .pdf, .png or .svg (a picture), .html (an interactive page). "
+            "Without it the picture is printed here.",
         ),
-    ],
+    ] = None,
 ) -> None:
-    """Draw a plan or a schedule.
+    """Draw a plan or a schedule: a picture, an interactive page, or text in the terminal.
 
     A plan: its stages on the cluster's tree, and the pipeline's timeline. A schedule:
-    the links over time, and the topology coloured by link load. Needs matplotlib
-    (pip install 'nestopt[plot]').
+    the links over time by kind, and the network coloured by link load. Pictures need
+    matplotlib (pip install 'nestopt[plot]'); the page and the terminal do not.
 
     \b
     Examples:
+      nestopt plot plan.json
       nestopt plot plan.json -o plan.pdf
-      nestopt plot ag.json -o ag.png
+      nestopt plot ag.json -o ag.html
 
     \b
     Exit status:
-      0  the picture was written
+      0  the picture was printed or written
       1  the file cannot be read, holds no solution, or matplotlib is missing
       2  wrong command line
     """
@@ -41,6 +46,9 @@ def plot(
     from nestopt.cli.inputs import writable
     from nestopt.cli.output import note
 
-    target = writable("--output", output, (".pdf", ".png", ".svg"))
+    if output is None:
+        api.plot(result)
+        return
+    target = writable("--output", output, (".pdf", ".png", ".svg", ".html"))
     api.plot(result, target)
     note(f"wrote {target}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nestopt.collective.model.schedule import Schedule
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.core.verdict import Verdict
@@ -118,13 +119,31 @@ class CollectiveProblem:
         NestoptError
             If there is no schedule, or too large a one.
         """
+        instance, schedule = _drawable(result, directory)
+        if target.suffix.lower() == ".html":
+            from nestopt.collective.show.page import schedule_page
+            from nestopt.core.io import write_text
+
+            write_text(target, schedule_page(instance, schedule).html())
+            return
         from nestopt.collective.show.plot import plot_schedule
 
-        instance = instance_of(result)
-        schedule = schedule_of(result, directory)
-        if schedule.num_sends > MOST_SIMULATED:
-            raise NestoptError(f"{schedule.num_sends} sends are too many to draw")
-        plot_schedule(instance, in_columns(instance, schedule), target)
+        plot_schedule(instance, schedule, target)
+
+    def chart(
+        self, result: Result, width: int, *, colour: bool = False, directory: Path | None = None
+    ) -> str:
+        """A result's schedule in characters: how busy each kind of link is over time.
+
+        Raises
+        ------
+        NestoptError
+            If there is no schedule, or too large a one.
+        """
+        from nestopt.collective.show.chart import schedule_chart
+        from nestopt.core.charts import rendered
+
+        return rendered(schedule_chart(*_drawable(result, directory), width), colour=colour)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
@@ -149,3 +168,11 @@ def _part(kind: type[Any], what: str, given: Any) -> Any:
 
 
 PROBLEM = CollectiveProblem()
+
+
+def _drawable(result: Result, directory: Path | None) -> tuple[CollectiveInstance, Schedule]:
+    instance = instance_of(result)
+    schedule = schedule_of(result, directory)
+    if schedule.num_sends > MOST_SIMULATED:
+        raise NestoptError(f"{schedule.num_sends} sends are too many to draw")
+    return instance, in_columns(instance, schedule)

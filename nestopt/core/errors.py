@@ -76,7 +76,7 @@ def naming(file: str | None) -> Iterator[None]:
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown name: suggests close names, else lists what is known."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         hint = "did you mean " + " or ".join(repr(c) for c in close) + "?"

@@ -69,7 +69,8 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def names_file(value: str) -> bool:
     """Whether what stands for an object is a file's path rather than a name of the library."""
-    return value.endswith(".json") or Path(value).is_file()
+    # a name may be longer than a path may be, which pathlib takes for an error
+    return value.endswith(".json") or os.path.isfile(value)
 
 
 def read_text(path: str | Path, *, encoding: str = "utf-8") -> str:

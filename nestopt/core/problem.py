@@ -67,7 +67,12 @@ class Problem(Protocol):
         """
 
     def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
-        """Write a picture (PDF, PNG or SVG by the ending)."""
+        """Write a picture (PDF, PNG or SVG by the ending), or an interactive page (HTML)."""
+
+    def chart(
+        self, result: Result, width: int, *, colour: bool = False, directory: Path | None = None
+    ) -> str:
+        """A picture of characters for terminals, of `width` columns."""
 
     def describe(self, result: Result, console: Console) -> None:
         """Print the result for people; fits 80 columns."""

@@ -34,6 +34,7 @@ __all__ = [
     "get_method",
     "library_entry",
     "library_instance",
+    "link_tiers",
     "method_names",
     "methods_of",
     "named",
@@ -191,6 +192,11 @@ def named(kind: str, name: str) -> Any:
         If the name's parameters are wrong (``mesh2d:0x4``).
     """
     return import_module("nestopt.instances.catalog").resolve(kind, name)
+
+
+def link_tiers(topology: Any) -> tuple[str, ...] | None:
+    """What each link of a library machine is (``nvlink``, ``nic``); None of other networks."""
+    return import_module("nestopt.instances.topologies").tiers_of(topology)
 
 
 def library_entry(name: str) -> Any:

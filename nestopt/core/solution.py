@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from pandas import DataFrame
 
-__all__ = ["PlainSolution", "Solution", "as_frame", "as_html", "as_text"]
+__all__ = ["NO_MATPLOTLIB", "PlainSolution", "Solution", "as_frame", "as_html", "as_text"]
 
 MOST_ROWS = 20
+NO_MATPLOTLIB = (
+    "plot needs matplotlib: pip install 'nestopt[plot]'; without it, chart() draws in the terminal "
+    "and to_html() makes a page for the browser"
+)
 
 
 class Solution(Protocol):
@@ -34,6 +39,12 @@ class Solution(Protocol):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw it on `ax`, or on new axes; returns the axes."""
+
+    def chart(self, width: int = 80) -> str:
+        """A picture of characters, for terminals."""
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """An interactive page; written to `path` if that is given."""
 
 
 class PlainSolution:
@@ -89,6 +100,14 @@ class PlainSolution:
         from nestopt.core.errors import NestoptError
 
         raise NestoptError(f"{self!r} has no picture")
+
+    def chart(self, width: int = 80) -> str:
+        """Refused, as `plot`."""
+        return str(self.plot())
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Refused, as `plot`."""
+        return str(self.plot())
 
 
 def as_frame(table: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> DataFrame:

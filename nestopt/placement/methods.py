@@ -19,15 +19,20 @@ METHODS: dict[str, Method] = {
     ),
     "milp": Method(
         "nestopt.formulations.placement.milp:solve",
-        "mixed-integer linear program over either structure; small instances",
+        "mixed-integer linear program over any structure; small instances",
         ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_milp:solve"},
     ),
     "cpsat": Method(
         "nestopt.formulations.placement.cpsat:solve",
-        "constraint program over either structure; small instances",
+        "constraint program over any structure; small instances",
         ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_cpsat:solve"},
+    ),
+    "lns": Method(
+        "nestopt.placement.lns.solve:solve",
+        "search among all plans wherever their devices are, from dp's plan; at any size",
+        ("start", "iterations"),
     ),
     "equal": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",

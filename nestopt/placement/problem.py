@@ -184,9 +184,25 @@ class PlacementProblem:
     def plot(self, result: Result, target: Path, *, directory: Path | None = None) -> None:
         """Draw a result's plan: its stages on the cluster and its timeline."""
         plan = _plan_of(result, "draw")
+        if target.suffix.lower() == ".html":
+            from nestopt.core.io import write_text
+            from nestopt.placement.show.page import plan_page
+
+            write_text(target, plan_page(*plan).html())
+            return
         from nestopt.placement.show.plot import plot_plan
 
         plot_plan(*plan, target)
+
+    def chart(
+        self, result: Result, width: int, *, colour: bool = False, directory: Path | None = None
+    ) -> str:
+        """A result's plan in characters: stages on the devices, start and end of the pipeline."""
+        plan = _plan_of(result, "draw")
+        from nestopt.core.charts import rendered
+        from nestopt.placement.show.chart import plan_chart
+
+        return rendered(plan_chart(*plan, width), colour=colour)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""

@@ -154,10 +154,20 @@ def test_what_the_picture_shows(result: Result) -> None:
     schedule = in_columns(problem, schedule_of(result, None))
     figure = draw_schedule(problem, schedule)
     left, right = figure.axes[:2]
-    assert (left.get_xlabel(), left.get_ylabel()) == ("time (ms)", "link")
+    assert left.get_xlabel() == "time (ms)"
+    # 132 sends of 1 ms on 34 links in 6 ms
+    (label,) = [text.get_text() for text in left.get_yticklabels()]
+    assert label == f"34 links, 1 GB/s\nidle {100 * (1 - 132 / (34 * 6)):.0f} %"
     (bars,) = left.collections
-    assert len(bars.get_paths()) == schedule.num_sends
+    assert len(bars.get_paths()) == schedule.num_sends == 132
+    names = [text.get_text() for text in left.child_axes[0].get_yticklabels()]
+    assert names[:2] == ["npu0.0 → npu0.1", "npu0.0 → npu1.0"] and len(names) == 34
+    # the colour of a chunk is one of 12 (no shade between two), and both bars lie below
+    assert bars.norm.boundaries.tolist() == list(range(13))
+    assert len(bars.cmap.colors) == 12
+    assert [a.get_xlabel() for a in figure.axes[2:]] == ["chunk", "share of the makespan occupied"]
     (lines, *_) = right.collections
+    assert {text.get_text() for text in right.texts} == {f"{a}.{b}" for a in "012" for b in "0123"}
     share = np.bincount(schedule.link, minlength=problem.topology.num_links) / 6
     assert np.allclose(lines.get_array(), share)
 

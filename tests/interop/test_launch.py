@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ from nestopt.interop.launch.job import CannotExpress, job_of
 from nestopt.interop.launch.megatron import PARALLEL, megatron_arguments
 from nestopt.interop.launch.reading import plan_of, read_launch, workload_of
 from nestopt.placement.judge.check import check_plan
+from nestopt.placement.model.grid import grid_of
+from nestopt.placement.model.orders import orders_of, role_offsets
 
 GPT = """--num-layers {layers} --hidden-size {hidden} --num-attention-heads {heads}
 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 51200 --bf16"""
@@ -342,6 +345,48 @@ def test_deepspeed_and_nanotron_files(h100) -> None:
     assert bridge["model"]["tensor_model_parallel_size"] == 4
     assert bridge["train"]["global_batch_size"] == 256
     assert bridge["ddp"]["use_distributed_optimizer"] is True
+
+
+def _started(files: dict[str, str]) -> dict[int, tuple[int, int]]:
+    """Node and GPU of every rank as the script or the rank file starts it."""
+    script = files["launch.sh"]
+    if "--rankfile" in script:
+        lines = [re.split(r"[ =]", line) for line in files["rankfile"].splitlines()]
+        return {int(row[1]): (int(row[2].removeprefix("node")), int(row[4])) for row in lines}
+    nodes = [int(line.split()[0][4:]) for line in files["hostfile"].splitlines()]
+    table = re.search(r"GPUS=\((.*)\)", script)
+    one = re.search(r"CUDA_VISIBLE_DEVICES=([0-9,]+) torchrun", script)
+    gpus = table[1].split() if table else [one[1]] * len(nodes)
+    places = [(node, int(gpu)) for node, row in zip(nodes, gpus) for gpu in row.split(",")]
+    return dict(enumerate(places))
+
+
+@pytest.mark.parametrize("turned", ["none", "first", "all"])
+@pytest.mark.parametrize("degrees", [(4, 4, 1), (4, 2, 2), (2, 2, 2), (8, 8, 1)])
+def test_any_order_of_the_axes_is_launched_rank_by_rank(h100, degrees, turned) -> None:
+    """Tensor groups of every other device, of one stage or of all: ranks go where the plan says."""
+    tensor, pipeline, context = degrees
+    text = _text(tensor_model_parallel_size=tensor, pipeline_model_parallel_size=pipeline,
+                 context_parallel_size=context)  # fmt: skip
+    plan, workload, model = _plan(text, h100)
+    grid = grid_of(plan.stages[0].config)
+    hidden = 0
+    for order in orders_of(grid, plan.replicas, windows=False, free=True):
+        stages = tuple(
+            replace(s, devices=s.devices.min() + role_offsets(order, grid, plan.replicas))
+            if turned == "all" or (turned == "first" and q == 0) else s
+            for q, s in enumerate(plan.stages)
+        )  # fmt: skip
+        chosen = replace(plan, stages=stages)
+        job = job_of(chosen, workload, h100, model)
+        files = write("megatron", job)
+        started = _started(files)
+        for rank in job.ranks:
+            place = rank.context * grid.t + rank.tensor
+            device = int(chosen.stages[rank.stage].devices[rank.replica][place])
+            assert started[rank.rank] == (device // 8, device % 8)
+        hidden += "--rankfile" in files["launch.sh"] or "GPUS=" in files["launch.sh"]
+    assert (hidden > 0) == (turned != "none" and degrees != (8, 8, 1))
 
 
 def test_jax_mesh_has_every_device_at_its_coordinates(h100) -> None:

@@ -55,7 +55,7 @@ NETWORKS_32 = (
 )
 
 
-def _write(place: Path, instance: CollectiveInstance, schedule: Schedule) -> Path:
+def write_result(place: Path, instance: CollectiveInstance, schedule: Schedule) -> Path:
     """A result file around a schedule, right or wrong."""
     result = Result(
         problem="collective",
@@ -71,7 +71,7 @@ def _write(place: Path, instance: CollectiveInstance, schedule: Schedule) -> Pat
     return place
 
 
-def _ranks(place: Path, count: int, cases: list[list[Any]]) -> dict[str, Any]:
+def ranks_answer(place: Path, count: int, cases: list[list[Any]]) -> dict[str, Any]:
     """The answer of each case, from one start of `count` ranks."""
     spec = place / "cases.json"
     spec.write_text(json.dumps(cases), encoding="utf-8")
@@ -95,11 +95,11 @@ def _all_patterns(place: Path, networks: tuple[tuple[str, str], ...], ranks: int
     for number, (group, network) in enumerate(networks):
         for pattern in PATTERNS:
             instance = problem(pattern + group, network)
-            file = _write(place / f"{number}-{pattern}.json", instance, solved(instance)[1])
+            file = write_result(place / f"{number}-{pattern}.json", instance, solved(instance)[1])
             cases.append([str(file), "int64", 1])
             if "reduce" in pattern and number % 2:
                 cases.append([str(file), "float32", 1])
-    answers = _ranks(place, ranks, cases)
+    answers = ranks_answer(place, ranks, cases)
     for name, answer in answers.items():
         assert "check" not in answer, f"{name}: {answer}"
         assert answer["elements"] > 0
@@ -148,10 +148,10 @@ def test_wrong_schedules_are_caught(tmp_path: Path) -> None:
             schedule.makespan_ps,
             phase[keep],
         )
-        file = _write(tmp_path / f"{name}.json", instance, wrong)
+        file = write_result(tmp_path / f"{name}.json", instance, wrong)
         cases += [[str(file), "int64", 1], [str(file), "float64", 1]]
-    right = _write(tmp_path / "right.json", instance, schedule)
-    answers = _ranks(tmp_path, 4, [*cases, [str(right), "float64", 1]])
+    right = write_result(tmp_path / "right.json", instance, schedule)
+    answers = ranks_answer(tmp_path, 4, [*cases, [str(right), "float64", 1]])
     for file, dtype, _ in cases:
         answer = answers[f"{file} {dtype}"]
         if file.endswith("copied.json") and "check" not in answer:
@@ -168,7 +168,7 @@ def test_the_command_starts_its_own_ranks(
 
     instance = problem("all-gather:npus=0-2", "switch:4")
     schedule = solved(instance)[1]
-    file = _write(tmp_path / "ag.json", instance, schedule)
+    file = write_result(tmp_path / "ag.json", instance, schedule)
     words = ["run", str(file), "--sizes", "1KiB,own", "--dtype", "int32", "--iterations", "1"]
     with pytest.raises(SystemExit) as stop:
         main([*words, "--json"])
@@ -182,7 +182,7 @@ def test_the_command_starts_its_own_ranks(
     from nestopt.collective.model.schedule import Schedule
 
     bad = Schedule.of(wrong, schedule.link, schedule.start_ps, schedule.makespan_ps)
-    file = _write(tmp_path / "bad.json", instance, bad)
+    file = write_result(tmp_path / "bad.json", instance, bad)
     with pytest.raises(SystemExit) as stop:
         main(words[:1] + [str(file)] + words[2:])
     assert stop.value.code == 5
@@ -208,7 +208,7 @@ def test_wrong_words_are_refused_before_ranks_start(
     from nestopt.cli import main
 
     instance = problem("all-gather", "ring:4")
-    file = _write(tmp_path / "ag.json", instance, solved(instance)[1])
+    file = write_result(tmp_path / "ag.json", instance, solved(instance)[1])
     with pytest.raises(SystemExit) as stop:
         main(["run", str(file), *words])
     assert stop.value.code == status
@@ -219,7 +219,7 @@ def test_more_npus_than_local_ranks_are_refused(tmp_path: Path) -> None:
     from nestopt.core.errors import InputError
 
     instance = problem("all-gather", "ring:65")
-    file = _write(tmp_path / "ag.json", instance, solved(instance, "ring")[1])
+    file = write_result(tmp_path / "ag.json", instance, solved(instance, "ring")[1])
     with pytest.raises(InputError, match="65 NPUs take part; at most 64"):
         launch.run_locally(launch.Job(str(file), "mpi"))
 
@@ -244,7 +244,7 @@ def test_without_the_package_one_line_says_what_to_install(
 @pytest.mark.parametrize("pattern", [*PATTERNS, "broadcast", "reduce", "scatter", "gather"])
 def test_gloo_has_the_right_data(tmp_path: Path, pattern: str) -> None:
     instance = problem(pattern, "switch:4")
-    file = _write(tmp_path / "s.json", instance, solved(instance)[1])
+    file = write_result(tmp_path / "s.json", instance, solved(instance)[1])
     job = launch.Job(str(file), "gloo", (None, 1024), ("int64", "float32"), 1)
     report = launch.run_locally(job, timeout=300)
     assert report.ranks == 4 and len(report.rows) == 4

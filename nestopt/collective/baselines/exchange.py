@@ -112,7 +112,13 @@ class _Script:
             self.sum_up(ranks, rest, keys, turn)
         else:
             owners = [group[turn % len(group)] for group in groups]
-            down = [(r, o) for group, o in zip(groups, owners) for r in group if r != o]
+            # the next rank first: with every chunk's owner another, each step is a permutation
+            down = [
+                (group[(turn + step) % len(group)], group[turn % len(group)])
+                for step in range(1, widest)
+                for group in groups
+                if step < len(group)
+            ]
             self.round(down)
             self.sum_up(owners, rest, keys, turn // widest)
             self.round([(o, r) for r, o in down], replace=True)
@@ -182,9 +188,11 @@ def exchange_schedule(
             best is not None and _load(instance, scripts) > best.makespan_ps
         ):
             continue
-        found = play_exchanges(instance, scripts)
-        if found is not None and (best is None or found.makespan_ps < best.makespan_ps):
-            best = found
+        several = any(p.num_chunks > len(m) for p, m in zip(instance.collective.parts, scripts))
+        for in_waves in (False, True)[: 1 + several]:
+            found = play_exchanges(instance, scripts, in_waves=in_waves)
+            if found is not None and (best is None or found.makespan_ps < best.makespan_ps):
+                best = found
     return best
 
 

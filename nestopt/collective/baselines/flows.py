@@ -75,7 +75,10 @@ class _Messages(NamedTuple):
 
 
 def play_exchanges(
-    instance: CollectiveInstance, scripts: Sequence[Sequence[Sequence[Exchange]]]
+    instance: CollectiveInstance,
+    scripts: Sequence[Sequence[Sequence[Exchange]]],
+    *,
+    in_waves: bool = False,
 ) -> Schedule | None:
     """The schedule in which the exchanges of all chunks are played together.
 
@@ -83,6 +86,10 @@ def play_exchanges(
     ----------
     scripts : sequence of sequences of lists of Exchange
         For every part its scripts; chunk i of the part plays script ``i % len(scripts[part])``.
+    in_waves : bool
+        Whether the first chunks that play all scripts once go before the next ones, so that they
+        cross slow links while the next are summed up on fast ones. By default the first exchanges
+        of all chunks go before the second ones.
 
     Returns
     -------
@@ -90,7 +97,7 @@ def play_exchanges(
         None if there are too many sends.
     """
     topology = instance.topology
-    messages, sets = _messages(instance, scripts)
+    messages, sets = _messages(instance, scripts, in_waves)
     sizes, classes = np.unique(instance.collective.chunk_sizes, return_inverse=True)
     occupancy = np.stack([instance.occupancy_ps(int(size)) for size in sizes])
     transfer = np.stack([instance.transfer_ps(int(size)) for size in sizes])
@@ -137,12 +144,15 @@ def play_exchanges(
 
 
 def _messages(
-    instance: CollectiveInstance, scripts: Sequence[Sequence[Sequence[Exchange]]]
+    instance: CollectiveInstance,
+    scripts: Sequence[Sequence[Sequence[Exchange]]],
+    in_waves: bool,
 ) -> tuple[_Messages, list[NDArray[np.int32]]]:
     """The exchanges of every chunk, in the order of their places in the scripts."""
     index: dict[frozenset[int], int] = {}
     columns: list[NDArray[np.int64]] = []
     order: list[NDArray[np.int64]] = []
+    wave: list[NDArray[np.int64]] = []
     edges: list[NDArray[np.int64]] = []
     first = count = 0
     for part, own in zip(instance.collective.parts, scripts):
@@ -170,13 +180,15 @@ def _messages(
             chunk = np.full(len(rows_), first + local, dtype=np.int64)
             columns.append(np.column_stack([chunk, rows_]))
             order.append(np.arange(len(rows_)))
+            wave.append(np.full(len(rows_), local // len(tables) if in_waves else 0))
             edges.append(waits_ + count)
             count += len(rows_)
         first += part.num_chunks
     table = np.concatenate([np.empty((0, 5), np.int64), *columns])
     edge = np.concatenate([np.empty((0, 2), np.int64), *edges])
     # the first exchanges of all chunks come before the second ones
-    ranked = np.argsort(np.concatenate([np.empty(0, np.int64), *order]), kind="stable")
+    none = np.empty(0, np.int64)
+    ranked = np.lexsort([np.concatenate([none, *order]), np.concatenate([none, *wave])])
     number = np.empty(count, dtype=np.int64)
     number[ranked] = np.arange(count)
     table, edge = table[ranked], number[edge]

@@ -160,3 +160,22 @@ class Network:
     def heads(self, part: Part) -> NDArray[np.int64]:
         """Earliest time at which anything of a part can be at each node, int64[V], ps."""
         return self.distances_from(self.origins(part), self.transfer(part.chunk_size))
+
+    def tails(self, part: Part) -> NDArray[np.int64]:
+        """Least time from each node to where anything of a part must end, int64[V], ps."""
+        rooted = part.pattern in ("reduce", "gather")
+        ends = np.array([part.root], dtype=np.int32) if rooted else part.npus
+        return self.distances_to(ends, self.transfer(part.chunk_size))
+
+    @cached_property
+    def idle(self) -> NDArray[np.int64]:
+        """Time that each link cannot be used in: before anything comes, and too late, int64[E]."""
+        from nestopt.collective.bounds._kernels import FAR
+
+        topology = self.topology
+        idle = np.full(topology.num_links, FAR, dtype=np.int64)
+        for part in self.parts:
+            before, behind = self.heads(part)[topology.src], self.tails(part)[topology.dst]
+            both = np.minimum(before, FAR // 2) + np.minimum(behind, FAR // 2)
+            np.minimum(idle, both, out=idle)
+        return idle

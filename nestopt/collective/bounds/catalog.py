@@ -18,6 +18,7 @@ from nestopt.collective.bounds.distances import distance_bound
 from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
+from nestopt.collective.bounds.spreads import spread_bound
 from nestopt.collective.model.connectivity import find_separation
 from nestopt.core.stop import noticed
 
@@ -38,8 +39,10 @@ BOUNDS = (
     "merging",
     "work",
     "partition",
+    "spread",
     "flow",
 )
+_MOST_LINKS_TWICE = 200
 # what holds only where partial sums move; all else holds where they are copied, too
 _ONLY_MOVED = "sums moved"
 _ALL = "sums copied or moved"
@@ -51,6 +54,7 @@ _EXPLAIN = {
     "delivery": "chunks that must cross a cut in time to reach one NPU",
     "merging": "sums that come to one NPU before any message can hold two contributions",
     "partition": "chunks that must pass between the blocks of a partition",
+    "spread": "chunks that enter a block late and must still reach every member of it",
     "work": "chunks times their shortest distance over the total capacity",
     "flow": "multicommodity-flow prices on links",
 }
@@ -104,7 +108,7 @@ def best_bound(
         Names of `BOUNDS`; the others are left out.
     """
     effort = min(effort, time_limit)
-    names = ["distance", "ingress", "egress", "merging", "work", "partition"]
+    names = ["distance", "ingress", "egress", "merging", "work", "partition", "spread"]
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:
@@ -201,6 +205,23 @@ def _either(
     return found
 
 
+def _by_prices(
+    finder: Callable[[Network, Budget], dict[str, Any] | None],
+    forward: Network,
+    backward: Network,
+    budget: Budget,
+) -> dict[str, Any] | None:
+    """The better of the prices found in both directions of time: prices hold in either.
+
+    Several prices are optimal for the linear program, and not all leave the links idle as long.
+    """
+    found = finder(forward, budget)
+    if forward.topology.num_links > _MOST_LINKS_TWICE:
+        return found
+    other = finder(backward, budget)
+    return max((row for row in (found, other) if row), key=lambda row: row["value"], default=None)
+
+
 _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]] = {
     "distance": lambda forward, _, budget: distance_bound(forward, budget),
     "ingress": lambda forward, _, budget: ingress_bound(forward, budget),
@@ -212,9 +233,12 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
         delivery_bound, forward, backward, budget
     ),
     "merging": lambda forward, _, budget: merging_bound(forward, budget),
-    "partition": lambda forward, _, budget: partition_bound(forward, budget),
+    "partition": lambda forward, backward, budget: _by_prices(
+        partition_bound, forward, backward, budget
+    ),
+    "spread": lambda forward, backward, budget: _either(spread_bound, forward, backward, budget),
     "work": lambda forward, _, budget: work_bound(forward),
-    "flow": lambda forward, _, budget: flow_bound(forward, budget),
+    "flow": lambda forward, backward, budget: _by_prices(flow_bound, forward, backward, budget),
 }
 
 
@@ -256,6 +280,8 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
             "counted"
         )
         return witness
+    if kind == "spread":
+        return witness | _spread_witness(row)
     backward = bool(row.get("backward", False))
     inside = ~row["inside"] if backward and kind == "cut" else row["inside"]
     listed = np.flatnonzero(inside)
@@ -284,3 +310,24 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
         f"they can all have done so at {row['value']} ps and no earlier"
     )
     return witness
+
+
+def _spread_witness(row: dict[str, Any]) -> dict[str, Any]:
+    backward = bool(row.get("backward", False))
+    found: dict[str, Any] = {key: int(row[key]) for key in ("part", "moment", "need")}
+    found |= {"backward": backward, "nodes": np.flatnonzero(row["inside"]).tolist()}
+    begin = ""
+    if "other" in row:
+        found |= {key: int(row[key]) for key in ("early", "left")}
+        found |= {"other": np.flatnonzero(row["other"]).tolist()}
+        begin = (
+            f"at most {row['early']} of them have all contributions of the other block sent "
+            f"before {row['left']} ps; "
+        )
+    when = " in reversed time" if backward else ""
+    found["arithmetic"] = (
+        f"{row['need']} chunks must come to a block{when}; {begin}those that come at "
+        f"{row['moment']} ps or later can have reached every member at {row['value']} ps and no "
+        "earlier"
+    )
+    return found

@@ -2,9 +2,11 @@
 
 Let every link have a non-negative integer price y per picosecond of its occupancy. Moving a chunk
 from its source to its destination costs at least the shortest path under the lengths
-y * occupancy, and by time T a link sells at most y * T. So T is at least the cost of all chunks
-over the sum of the prices. Any prices give a valid bound; those of the dual of the multicommodity
-flow problem give the best of this kind, and rounding them costs quality but not validity.
+y * occupancy, and by time T a link sells at most y * T, less the time before anything can have come
+to it, and the time in which nothing that it carries could still get where it must end. So T is at
+least the cost of all chunks over the sum of the prices. Any prices give a valid bound; those of the
+dual of the multicommodity flow problem give the best of this kind, and rounding them costs quality
+but not validity.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ def price_bound(net: Network, prices: NDArray[np.int64]) -> dict[str, Any] | Non
     sizes = {part.chunk_size for part, cost in zip(net.parts, costs) if cost}
     size = sizes.pop() if len(sizes) == 1 else None
     used = np.flatnonzero(prices)
-    lag = net.topology.alpha_ps[used] if net.instance.latency == "pipelined" else None
+    lag = net.idle[used]
+    if net.instance.latency == "pipelined":
+        lag = lag + net.topology.alpha_ps[used]
     value = _least_time(
         prices[used],
-        np.zeros(len(used), np.int64) if lag is None else lag,
+        lag,
         None if size is None else net.occupancy(size)[used],
         total,
     )

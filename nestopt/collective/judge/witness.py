@@ -16,11 +16,13 @@ from nestopt.collective.judge.witness_distances import (
     NEVER,
     distances,
     from_nearest,
+    idle_times,
     links_out,
     require,
 )
 from nestopt.collective.judge.witness_form import refuse_malformed
 from nestopt.collective.judge.witness_partition import verify_merging, verify_partition
+from nestopt.collective.judge.witness_spread import verify_spread
 from nestopt.core.errors import CheckError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "verify_witness"]
 
-KINDS = ("cut", "delivery", "distance", "merging", "partition", "prices", "trivial")
+KINDS = ("cut", "delivery", "distance", "merging", "partition", "prices", "spread", "trivial")
 """Kinds of witnesses that can be verified."""
 
 
@@ -43,8 +45,7 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
     ----------
     instance : CollectiveInstance
     witness : dict
-        As `all_bounds` returns it: ``kind`` is ``cut``, ``delivery``, ``distance`` or
-        ``prices``.
+        As `all_bounds` returns it: ``kind`` is one of `KINDS`.
 
     Raises
     ------
@@ -58,6 +59,7 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
         "merging": verify_merging,
         "partition": verify_partition,
         "prices": _prices,
+        "spread": verify_spread,
         "trivial": _trivial,
     }
     kind = witness.get("kind")
@@ -267,9 +269,11 @@ def _prices(instance: CollectiveInstance, witness: dict[str, Any]) -> int:
             sizes.add(part.chunk_size)
     require(cost == int(witness["cost"]), f"the chunks cost {cost}, not {witness['cost']}")
     occupancy = instance.occupancy_ps(sizes.pop()) if len(sizes) == 1 else None
-    sold = 0
+    sold, idle = 0, idle_times(instance)
     for link in np.flatnonzero(prices).tolist():
-        late = int(topology.alpha_ps[link]) if instance.latency == "pipelined" else 0
+        if idle[link] == NEVER:
+            continue
+        late = idle[link] + (int(topology.alpha_ps[link]) if instance.latency == "pipelined" else 0)
         open_for = max(0, value - 1 - late)
         if occupancy is not None:
             open_for -= open_for % int(occupancy[link])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from nestopt.collective.model.instance import CollectiveInstance
 
-__all__ = ["NEVER", "distances", "from_nearest", "links_out", "require"]
+__all__ = ["NEVER", "distances", "from_nearest", "idle_times", "links_out", "require"]
 
 NEVER = -1
 _EXACT = 2**53
@@ -87,3 +87,27 @@ def from_nearest(adjacent: list[list[tuple[int, int]]], sources: Iterable[int]) 
             if distance[w] == NEVER:
                 heapq.heappush(heap, (d + extra, w))
     return distance
+
+
+def idle_times(instance: CollectiveInstance) -> list[int]:
+    """How long each link carries nothing of use, ps; `NEVER` if it cannot carry anything of use.
+
+    Before the first chunk, or contribution to a sum, can have come to the link's tail, and when
+    nothing could any more get from its head to where it must end.
+    """
+    topology = instance.topology
+    idle = [NEVER] * topology.num_links
+    for part in instance.collective.parts:
+        if len(part.npus) < 2 or not part.num_chunks:
+            continue
+        length = instance.transfer_ps(part.chunk_size)
+        members = part.npus.tolist()
+        starts = {v if v >= 0 else u for v in set(part.sources().tolist()) for u in members}
+        ends = {v if v >= 0 else u for v in set(part.destinations().tolist()) for u in members}
+        come = from_nearest(links_out(instance, length, backward=False), starts)
+        go = from_nearest(links_out(instance, length, backward=True), ends)
+        for link, (u, w) in enumerate(zip(topology.src.tolist(), topology.dst.tolist())):
+            if come[u] != NEVER and go[w] != NEVER:
+                both = come[u] + go[w]
+                idle[link] = both if idle[link] == NEVER else min(idle[link], both)
+    return idle

@@ -85,6 +85,18 @@ class _Merging(_Form):
     sums: Whole
 
 
+class _Spread(_Form):
+    kind: Literal["spread"]
+    part: Whole
+    moment: Whole
+    need: Whole
+    backward: Flag
+    nodes: list[Whole]
+    other: list[Whole] | None = None
+    early: Whole | None = None
+    left: Whole | None = None
+
+
 class _Trivial(_Form):
     kind: Literal["trivial"]
 
@@ -96,6 +108,7 @@ _FORMS: dict[str, type[_Form]] = {
     "merging": _Merging,
     "partition": _Partition,
     "prices": _Prices,
+    "spread": _Spread,
     "trivial": _Trivial,
 }
 
@@ -114,7 +127,12 @@ def refuse_malformed(witness: dict[str, Any], instance: CollectiveInstance) -> N
     except InputError as error:
         raise CheckError(f"witness: {error}") from error
     nodes, parts = instance.topology.num_nodes, len(instance.collective.parts)
-    limits = {"nodes": nodes, "sources": nodes, "links": instance.topology.num_links}
+    limits = {
+        "nodes": nodes,
+        "other": nodes,
+        "sources": nodes,
+        "links": instance.topology.num_links,
+    }
     limits |= dict.fromkeys(("node", "source", "target", "root"), nodes) | {"part": parts}
     for field, limit in limits.items():
         given = witness.get(field)

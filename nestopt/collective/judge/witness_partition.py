@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.collective.judge.witness_distances import NEVER, distances, from_nearest, require
+from nestopt.collective.judge.witness_distances import (
+    NEVER,
+    distances,
+    from_nearest,
+    idle_times,
+    require,
+)
 
 if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
@@ -46,11 +52,13 @@ def verify_partition(instance: CollectiveInstance, witness: dict[str, Any]) -> i
             sizes.add(part.chunk_size)
     require(cost == int(witness["cost"]), f"the chunks cost {cost}, not {witness['cost']}")
     occupancy = instance.occupancy_ps(sizes.pop()).tolist() if len(sizes) == 1 else None
-    sold = 0
+    sold, idle = 0, idle_times(instance)
     for link, price in enumerate(given):
-        late = int(topology.alpha_ps[link]) if instance.latency == "pipelined" else 0
+        if not price or idle[link] == NEVER:
+            continue
+        late = idle[link] + (int(topology.alpha_ps[link]) if instance.latency == "pipelined" else 0)
         open_for = max(0, value - 1 - late)
-        if price and occupancy is not None:
+        if occupancy is not None:
             open_for -= open_for % occupancy[link]
         sold += price * open_for
     require(sold < cost, f"the links can sell {sold} of {cost} by {value - 1} ps")

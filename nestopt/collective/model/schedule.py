@@ -27,6 +27,7 @@ from nestopt.core.solution import as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -149,6 +150,41 @@ class Schedule:
         """
         axes: Axes = import_module(_VIEWS).draw(self, ax)
         return axes
+
+    def chart(self, width: int = 80) -> str:
+        """The schedule as a picture of characters, for terminals; needs no matplotlib.
+
+        It shows how busy each kind of link is over time, and each link where there are few.
+
+        Raises
+        ------
+        NestoptError
+            If the schedule does not know its instance.
+        """
+        return str(import_module(_VIEWS).chart(self, width))
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The schedule as an interactive page: one file, which needs no network and no matplotlib.
+
+        It shows the links over time, and the network at a moment.
+        It has zoom, details under the pointer, and a slider for the moment.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write the page; it is returned in any case.
+
+        Raises
+        ------
+        NestoptError
+            If the schedule does not know its instance.
+        """
+        text = str(import_module(_VIEWS).page(self))
+        if path is not None:
+            from nestopt.core.io import write_text
+
+            write_text(path, text)
+        return text
 
     @classmethod
     def of(

@@ -8,15 +8,16 @@ import numpy as np
 
 from nestopt.collective.model.schedule import COPY
 from nestopt.core.errors import NestoptError
-from nestopt.core.solution import MOST_ROWS, as_html, as_text
+from nestopt.core.solution import MOST_ROWS, NO_MATPLOTLIB, as_html, as_text
 from nestopt.core.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.collective.model.schedule import Schedule
 
-__all__ = ["columns", "draw", "html", "summary"]
+__all__ = ["chart", "columns", "draw", "html", "page", "summary"]
 
 PICOSECOND = 1e-12
 
@@ -80,10 +81,30 @@ def html(schedule: Schedule) -> str:
     return as_html(_first(schedule), _head(schedule))
 
 
-def draw(schedule: Schedule, ax: Axes | None) -> Axes:
-    """When each link is occupied."""
+def _known(schedule: Schedule) -> CollectiveInstance:
     if schedule.instance is None:
         raise NestoptError("the schedule does not know its instance, so links have no durations")
+    return schedule.instance
+
+
+def chart(schedule: Schedule, width: int) -> str:
+    """A picture of characters."""
+    from nestopt.collective.show.chart import schedule_chart
+    from nestopt.core.charts import rendered
+
+    return rendered(schedule_chart(_known(schedule), schedule, width))
+
+
+def page(schedule: Schedule) -> str:
+    """An interactive page."""
+    from nestopt.collective.show.page import schedule_page
+
+    return schedule_page(_known(schedule), schedule).html()
+
+
+def draw(schedule: Schedule, ax: Axes | None) -> Axes:
+    """When each link is occupied."""
+    instance = _known(schedule)
     try:
         if ax is None:
             from matplotlib import pyplot
@@ -91,6 +112,6 @@ def draw(schedule: Schedule, ax: Axes | None) -> Axes:
             _, ax = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
         from nestopt.collective.show.plot import draw_links
     except ModuleNotFoundError as error:
-        raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
-    draw_links(ax, schedule.instance, schedule)
+        raise NestoptError(NO_MATPLOTLIB) from error
+    draw_links(ax, instance, schedule)
     return ax

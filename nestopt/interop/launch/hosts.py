@@ -59,21 +59,24 @@ def launcher(job: Job, program: str) -> str:
     """The lines of a shell script that start `program` with its arguments in ``$ARGS``."""
     if in_node_order(job):
         per_node = job.world // len(job.nodes)
-        visible = ",".join(str(rank.gpu) for rank in ranks_by_node(job)[job.nodes[0]])
-        same = all(
-            ",".join(str(rank.gpu) for rank in row) == visible
-            for row in ranks_by_node(job).values()
-        )
-        pin = f"CUDA_VISIBLE_DEVICES={visible} " if same else ""
+        rows = ranks_by_node(job).values()
+        visible = [",".join(str(rank.gpu) for rank in row) for row in rows]
+        pin, before = f"CUDA_VISIBLE_DEVICES={visible[0]} ", []
+        if len(set(visible)) > 1:
+            # failed GPUs, or stages that deal their devices out in different orders
+            pin = 'CUDA_VISIBLE_DEVICES="${GPUS[$NODE_RANK]}" '
+            before = [
+                "# GPUs of each node, in the order of its ranks",
+                f"GPUS=({' '.join(visible)})",
+            ]
         lines = [
             "# run on every node of the host file, NODE_RANK counting from 0 in its order",
+            *before,
             f"{pin}torchrun --nnodes {len(job.nodes)} --nproc-per-node {per_node} \\",
             '  --node-rank "${NODE_RANK:?}" --master-port 29500 \\',
             '  --master-addr "${MASTER_ADDR:?}" \\',
             f"  {program} $ARGS",
         ]
-        if not same:
-            lines.insert(1, "# GPUs of a node differ: set CUDA_VISIBLE_DEVICES from ranks.csv")
         return "\n".join(lines) + "\n"
     return (
         "# ranks are not in the order of the nodes: the rank file places each of them\n"

@@ -19,6 +19,7 @@ from nestopt.placement.dp.lattice import build_lattice
 from nestopt.placement.dp.recipe import recipe_plan
 from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
+from nestopt.placement.dp.straight import straightened
 from nestopt.placement.dp.tables import CLOSE
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.space import PlanSpace
@@ -122,6 +123,8 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         state.limit = "interrupted"
     if state.bound == -math.inf:
         state.bound = state.general_bound = _arithmetic_bound(instance)
+    if state.plan is not None and state.limit is None:
+        state.plan = straightened(instance, state.plan, StageCosts(instance.workload))
     # A relaxed optimum is a lower bound, but its last digits are its own.
     state.bound = min(state.bound, state.objective)
     state.general_bound = min(state.general_bound, state.bound)

@@ -149,6 +149,8 @@ class OperatorFile(_Strict):
     cp_bytes: Number = 0.0
     ep_bytes: Number = 0.0
     logits_bytes: Number = 0.0
+    flops_expert: Number = 0.0
+    rows: Number = 0.0
     x_fwd: list[Number] = []
     x_bwd: list[Number] = []
     tensor_divides: list[Count] = []

@@ -14,6 +14,7 @@ from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -261,6 +262,41 @@ class Plan:
         """
         axes: Axes = import_module(_VIEWS).draw(self, ax)
         return axes
+
+    def chart(self, width: int = 80) -> str:
+        """The plan as a picture of characters, for terminals; needs no matplotlib.
+
+        It shows the stages on the devices, and the start and end of the pipeline.
+
+        Raises
+        ------
+        NestoptError
+            If the plan does not know its cluster (see `on`).
+        """
+        return str(import_module(_VIEWS).chart(self, width))
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The plan as an interactive page: one file, which needs no network and no matplotlib.
+
+        It shows the pipeline over time, and what every device does at a moment.
+        It has zoom, details under the pointer, and a slider for the moment.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write the page; it is returned in any case.
+
+        Raises
+        ------
+        NestoptError
+            If the plan does not know its cluster (see `on`).
+        """
+        text = str(import_module(_VIEWS).page(self))
+        if path is not None:
+            from nestopt.core.io import write_text
+
+            write_text(path, text)
+        return text
 
     def cost(self, tokens: str | float, **terms: Any) -> CostReport:
         """What training with the plan takes: tokens/s, MFU, days, money, energy, goodput.

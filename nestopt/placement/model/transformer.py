@@ -57,6 +57,10 @@ class Transformer:
         without `flash` all scores are computed.
     dropout : bool
         Whether blocks have dropout, whose masks are kept.
+    grouped : bool
+        Whether routed tokens are priced as they run: experts as one grouped product, whose rows an
+        expert fills up to whole tiles, and the passes through memory that sort tokens by expert.
+        Otherwise all products of a block count as one.
     lean : bool
         Whether the backward pass recomputes what is cheap, the outputs of norms and of activation
         functions, instead of keeping it.
@@ -83,6 +87,7 @@ class Transformer:
     causal: bool = True
     dropout: bool = True
     lean: bool = False
+    grouped: bool = True
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary"):
@@ -138,7 +143,9 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
         # Routed tokens, the tokens of shared experts, and the router's scores.
         widths = [model.top_k * width, model.shared_experts * width]
         scored = model.experts
+        routed_flops = 2 * s * model.top_k * each if model.grouped else 0
     else:
+        routed_flops = 0
         dense_mlp = matrices * h * model.inner
         expert_params = 0
         mlp_flops = 2 * s * dense_mlp
@@ -162,7 +169,7 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
         name="block",
         flops=2 * s * attention_params + mlp_flops,
         flops_attn=attention / 2 if model.flash and model.causal else attention,
-        bytes_full=_traffic_full(model),
+        bytes_full=_traffic_full(model) + (_traffic_routed(model) if routed_flops else 0),
         bytes_shard=_HALF * s * (inner_act + inner),
         # softmax reads and writes, dropout reads and writes, masks: the s x s matrices pass about
         # eleven bytes per element through memory.
@@ -188,6 +195,8 @@ def _block(model: Transformer, *, sparse: bool) -> Operator:
         x_divides=(h,),
         context_divides=s,
         experts=model.experts if sparse else 0,
+        flops_expert=routed_flops,
+        rows=s * model.top_k if routed_flops else 0,
     )
 
 
@@ -195,6 +204,12 @@ def _traffic_full(model: Transformer) -> float:
     # Two norms (read and write), two residual additions (read two, write one; a mask with dropout).
     addition = 3.5 if model.dropout else 3
     return _HALF * model.sequence * model.hidden * (2 * 2 + 2 * addition)
+
+
+def _traffic_routed(model: Transformer) -> float:
+    # Sorting tokens by expert reads each once and writes it top_k times; adding up the experts'
+    # outputs reads top_k and writes one.
+    return _HALF * model.sequence * model.hidden * 2 * (1 + model.top_k)
 
 
 def _renamed(operator: Operator, name: str, kind: str) -> Operator:

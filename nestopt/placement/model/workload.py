@@ -50,6 +50,8 @@ class Operator:
     cp_bytes: float = 0.0
     ep_bytes: float = 0.0
     logits_bytes: float = 0.0
+    flops_expert: float = 0.0
+    rows: float = 0.0
     x_fwd: tuple[float, ...] = ()
     x_bwd: tuple[float, ...] = ()
     tensor_divides: tuple[int, ...] = ()
@@ -77,6 +79,16 @@ class Operator:
                 k: _number(v, f"{where}.{name}", parse_time) for k, v in getattr(self, name).items()
             }
             object.__setattr__(self, name, times)
+        if self.flops_expert > self.flops:
+            raise InputError(
+                f"{self.flops_expert!r}; expected at most flops, {self.flops!r}",
+                field=f"{where}.flops_expert",
+            )
+        if self.flops_expert and not (self.rows and self.experts):
+            raise InputError(
+                "is 0; products of experts need rows and experts",
+                field=f"{where}.{'experts' if self.rows else 'rows'}",
+            )
         if set(self.time_fwd) != set(self.time_bwd):
             raise InputError(
                 "time_fwd and time_bwd name different device types", field=f"operator {self.name}"

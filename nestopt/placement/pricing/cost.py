@@ -44,10 +44,28 @@ __all__ = [
 ]  # fmt: skip
 
 _FIELDS = (
-    "flops", "flops_attn", "bytes_full", "bytes_shard", "bytes_attn", "params", "params_expert",
-    "act_full", "act_shard", "act_attn", "act_input", "tp_bytes", "tp_fwd", "tp_bwd", "cp_bytes",
-    "ep_bytes", "logits_bytes",
-)  # fmt: skip
+    "flops",
+    "flops_attn",
+    "bytes_full",
+    "bytes_shard",
+    "bytes_attn",
+    "params",
+    "params_expert",
+    "act_full",
+    "act_shard",
+    "act_attn",
+    "act_input",
+    "tp_bytes",
+    "tp_fwd",
+    "tp_bwd",
+    "cp_bytes",
+    "ep_bytes",
+    "logits_bytes",
+    "flops_expert",
+    "rows",
+    "experts",
+)
+_TILE = 128  # rows of a tile of a grouped product  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,12 +320,16 @@ class StageCosts:
         def product(work: Floats) -> Floats:
             return np.where(work > 0, (work + device.half_flops) / speed, 0.0)
 
-        weights = w.bytes_weight * (f["params"] / (x * y) + f["params_expert"] / (x * y * e))
-        gemm = np.where(
-            f["flops"] > 0,
-            np.maximum(product(f["flops"] * u / (x * y)), weights / device.memory_bandwidth),
-            0.0,
-        )
+        own, routed = f["params"] / (x * y), f["params_expert"] / (x * y * e)
+        apart = f["flops_expert"] > 0
+        weights = w.bytes_weight * np.where(apart, own, own + routed)
+        work = (f["flops"] - f["flops_expert"]) * u / (x * y)
+        gemm = np.maximum(product(work), weights / device.memory_bandwidth)
+        gemm = np.where(work > 0, gemm, 0.0)
+        if apart.any():
+            read = w.bytes_weight * routed / device.memory_bandwidth
+            grouped = np.maximum(product(self._grouped(u, e) / (x * y)), read)
+            gemm = gemm + np.where(apart, grouped, 0.0)
         attention = (
             product(f["flops_attn"] * u / y) + f["bytes_attn"] * u / y / device.memory_bandwidth
         )
@@ -327,6 +349,16 @@ class StageCosts:
             total = forward + backward + attention
             return _Compute(total, forward, gemm, backward + attention)
         return _Compute(forward + backward, forward, gemm, backward)
+
+    def _grouped(self, u: float, expert: int) -> Floats:
+        """FLOPs of the experts' products on a device, rows filled up to whole tiles; (K,)."""
+        f = self._f
+        experts, rows = f["experts"] / expert, f["rows"]
+        each = np.divide(rows * u, experts, out=np.zeros_like(rows), where=experts > 0)
+        filled = experts * np.maximum(_TILE, each + _TILE / 2)
+        return np.divide(
+            f["flops_expert"] * filled, rows, out=np.zeros_like(rows), where=f["flops_expert"] > 0
+        )
 
     def _sums(self, blocks: Blocks, field: str) -> Floats:
         return blocks.counts @ self._f[field]

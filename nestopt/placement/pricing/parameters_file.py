@@ -58,6 +58,6 @@ class SetFile(_Strict):
     name: Annotated[str, Field(min_length=1)]
     note: str = ""
     base: str | None = None
-    transformers: dict[Literal["causal", "dropout", "lean"], bool] = {}
+    transformers: dict[Literal["causal", "dropout", "lean", "grouped"], bool] = {}
     frameworks: dict[str, FrameworkFile] = {}
     devices: dict[str, DeviceFile] = {}

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.core.colours import BACKWARD, FORWARD, OKABE_ITO, SYNC, ink
 from nestopt.core.errors import UsageError
 from nestopt.core.units import format_seconds
 from nestopt.placement.judge.check import price
 from nestopt.placement.judge.simulate import Pipeline, Timeline, pipeline_of, run
 from nestopt.placement.show.plot_layout import TreePicture, lay_out
+from nestopt.placement.show.windows import windows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,12 +31,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
+__all__ = ["METADATA", "draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
 
-OKABE_ITO = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999",
-)  # fmt: skip
-FORWARD, BACKWARD, SYNC = "#56B4E9", "#E69F00", "#009E73"
 METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
     ".png": {"Software": "nestopt"},
@@ -82,10 +80,10 @@ def draw_plan(workload: Workload, cluster: Cluster, plan: Plan) -> Figure:
         f"replicas: {plan.replicas})",
         fontsize=10,
     )
-    windows = _windows(pipeline, timeline)
-    widths = [high - low for low, high in windows]
-    axes = below.subplots(1, len(windows), sharey=True, squeeze=False, width_ratios=widths)[0]
-    draw_timeline(list(axes), pipeline, timeline, windows)
+    shown = windows(pipeline, timeline)
+    widths = [high - low for low, high in shown]
+    axes = below.subplots(1, len(shown), sharey=True, squeeze=False, width_ratios=widths)[0]
+    draw_timeline(list(axes), pipeline, timeline, shown)
     below.suptitle(
         f"{plan.schedule}, {pricing.microbatches} micro-batches of {plan.microbatch}: simulated "
         f"{format_seconds(timeline.seconds)}, closed form {format_seconds(pricing.iteration_time)}",
@@ -103,11 +101,9 @@ def _stage_colours(stages: int) -> list[Any]:
 
 
 def _ink(colour: Any) -> str:
-    """Black or white, whichever reads better on a colour."""
     from matplotlib.colors import to_rgb
 
-    red, green, blue = to_rgb(colour)
-    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+    return ink(to_rgb(colour))
 
 
 def draw_cluster(axes: Axes, cluster: Cluster, plan: Plan, picture: TreePicture) -> None:
@@ -244,26 +240,11 @@ def _colour_bar(axes: Axes, stages: int) -> None:
     bar.set_label("stage")
 
 
-def _windows(pipeline: Pipeline, timeline: Timeline) -> list[tuple[float, float]]:
-    """The times to show: everything, or the beginning and the end at one scale.
-
-    A synchronisation that is long against the pipeline's fill is cut at the right edge.
-    """
-    work = float(timeline.sync_start.max())
-    # the first micro-batch's way there and back, and one more period
-    fill = float(timeline.backward_end[0].min())
-    fill += 2 * float((pipeline.forward + pipeline.backward).max()) * pipeline.chunks
-    end = work + min(timeline.seconds - work, 0.4 * fill)
-    if work <= 3 * fill:
-        return [(0.0, end)]
-    return [(0.0, fill), (work - fill, end)]
-
-
 def draw_timeline(
     axes: list[Axes],
     pipeline: Pipeline,
     timeline: Timeline,
-    windows: list[tuple[float, float]],
+    parts: list[tuple[float, float]],
 ) -> None:
     """Draw forward and backward tasks and synchronisations, a stage a row.
 
@@ -273,15 +254,15 @@ def draw_timeline(
         One a window.
     pipeline, timeline
         What was played, and when.
-    windows : list of (float, float)
+    parts : list of (float, float)
         Seconds shown on each of the axes.
     """
     from matplotlib.patches import Patch
 
     stages = len(pipeline.forward)
-    span = sum(high - low for low, high in windows)
+    span = sum(high - low for low, high in parts)
     unit, scale = ("ms", 1e3) if span < 1 else ("s", 1.0)
-    for index, (axis, (low, high)) in enumerate(zip(axes, windows, strict=True)):
+    for index, (axis, (low, high)) in enumerate(zip(axes, parts, strict=True)):
         share = (high - low) / span
         for ends, lengths, colour in (
             (timeline.forward_end, pipeline.forward, FORWARD),
@@ -300,7 +281,7 @@ def draw_timeline(
         if index:
             axis.spines["left"].set_linestyle("--")
             axis.tick_params(left=False)
-    if timeline.seconds > windows[-1][1] * (1 + 1e-9):
+    if timeline.seconds > parts[-1][1] * (1 + 1e-9):
         text = f"synchronisation goes on until {format_seconds(timeline.seconds)}"
         axes[-1].set_title(text, loc="right", fontsize=8)
     step = max(1, -(-stages // 16))

@@ -6,8 +6,9 @@ import math
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.colours import OKABE_ITO
 from nestopt.core.errors import NestoptError
-from nestopt.placement.show.plot import METADATA, OKABE_ITO
+from nestopt.placement.show.plot import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

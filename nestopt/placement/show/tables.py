@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import NestoptError
-from nestopt.core.solution import as_html, as_text
+from nestopt.core.solution import NO_MATPLOTLIB, as_html, as_text
 from nestopt.placement.show.describe import name_ranges, number_ranges
 from nestopt.placement.show.orders import order_words
 from nestopt.placement.show.plot_layout import lay_out
@@ -15,9 +15,11 @@ from nestopt.placement.show.plot_layout import lay_out
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from nestopt.placement.model.cluster import Cluster
     from nestopt.placement.model.plan import Plan, Stage
+    from nestopt.placement.model.workload import Workload
 
-__all__ = ["draw", "html", "rows", "summary"]
+__all__ = ["chart", "draw", "html", "page", "rows", "summary"]
 
 
 def _operators(plan: Plan, stage: Stage) -> str:
@@ -93,6 +95,27 @@ def html(plan: Plan) -> str:
     return as_html(_short(plan), _head(plan))
 
 
+def _known(plan: Plan) -> tuple[Workload, Cluster]:
+    if plan.workload is None or plan.cluster is None:
+        raise NestoptError("the plan does not know its cluster; say plan.on(workload, cluster)")
+    return plan.workload, plan.cluster
+
+
+def chart(plan: Plan, width: int) -> str:
+    """A picture of characters."""
+    from nestopt.core.charts import rendered
+    from nestopt.placement.show.chart import plan_chart
+
+    return rendered(plan_chart(*_known(plan), plan, width))
+
+
+def page(plan: Plan) -> str:
+    """An interactive page."""
+    from nestopt.placement.show.page import plan_page
+
+    return plan_page(*_known(plan), plan).html()
+
+
 def draw(plan: Plan, ax: Axes | None) -> Axes:
     """The stages on the cluster's tree."""
     if plan.cluster is None:
@@ -104,6 +127,6 @@ def draw(plan: Plan, ax: Axes | None) -> Axes:
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
         from nestopt.placement.show.plot import draw_cluster
     except ModuleNotFoundError as error:
-        raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
+        raise NestoptError(NO_MATPLOTLIB) from error
     draw_cluster(ax, plan.cluster, plan, lay_out(plan.cluster))
     return ax

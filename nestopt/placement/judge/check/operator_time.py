@@ -139,12 +139,33 @@ def compute_time(
         gemm = backward / 2
     else:
         weights = workload.bytes_weight * split.gathered(o)
-        gemm = max(product(o.flops * u / (x * y)), weights / rate) if o.flops else 0.0
+        if o.flops_expert:
+            gemm = _products_of_experts(workload, split, o, kind)
+        else:
+            gemm = max(product(o.flops * u / (x * y)), weights / rate) if o.flops else 0.0
         attention = product(o.flops_attn * u / y) + o.bytes_attn * u / y / rate
         forward = gemm + attention + u * (o.bytes_full / split.h + o.bytes_shard / y) / rate
         backward = 2 * forward
     extra = {"none": 0.0, "selective": attention, "full": forward}[config.recompute]
     return Compute(gemm, forward, backward, extra)
+
+
+def _products_of_experts(workload: Workload, split: Split, o: Operator, kind: DeviceType) -> float:
+    """Ordinary products, then one grouped product of the experts on the device."""
+    parts = split.x * split.y
+
+    def seconds(flops: float, parameters: float) -> float:
+        products = (flops + kind.half_flops) / (kind.peak * kind.efficiency)
+        return max(products, workload.bytes_weight * parameters / kind.memory_bandwidth)
+
+    here = o.experts // split.e
+    # tiles have 128 rows: an expert fills one at least, and leaves half of one empty on average
+    rows_of_one = max(o.rows * split.u / here + 64, 128.0)
+    experts = seconds(
+        here * rows_of_one * (o.flops_expert / o.rows) / parts, o.params_expert / (parts * split.e)
+    )
+    rest = (o.flops - o.flops_expert) * split.u / parts
+    return experts + (seconds(rest, o.params / parts) if rest else 0.0)
 
 
 class _Reduces(NamedTuple):
