@@ -29,6 +29,11 @@ METHODS: dict[str, Method] = {
         ("start",),
         {"nestopt.maxload/1": "nestopt.formulations.placement.maxload_cpsat:solve"},
     ),
+    "lns": Method(
+        "nestopt.placement.lns.solve:solve",
+        "search among all plans wherever their devices are, from dp's plan; at any size",
+        ("start", "iterations"),
+    ),
     "equal": Method(
         "nestopt.placement.baselines.uniform:solve_megatron",
         "baseline of Piper's model: equal split (otherwise as megatron)",

@@ -1,0 +1,1 @@
+"""The method ``lns``: a search among all plans of a space, wherever their devices are."""
