@@ -53,7 +53,7 @@ def three_racks(reduces: bool) -> Topology:
 
 
 def test_in_network_reduction_weakens_the_count_as_far_as_it_must() -> None:
-    # a plain spine: 6 sums pass 2 * 2 times from rack to rack, over 6 links out of racks, 1 ms each,
+    # a plain spine: 6 sums pass 2 * 2 times from rack to rack, over 6 links out of racks of 1 ms,
     # and the last hop takes another 1 ms
     plain = rows(instance(three_racks(False), "all-reduce", sums="copied"))["partition"]
     assert plain["value"] == 5_000 * US
