@@ -30,15 +30,16 @@ def rows(problem: CollectiveInstance) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("sums", ["copied", "moved"])
 def test_thirty_transfers_a_chunk_between_sixteen_nodes(sums: str) -> None:
-    # 128 sums, each 2 * 15 times between nodes, over 128 NICs of 20 us a chunk
+    # 128 sums, each 2 * 15 times between nodes, over 128 NICs of 20 us a chunk; of use for nothing
+    # in the 20 us that the first, or the last, of two hops takes
     problem = instance("dgx-h100:16x8", "all-reduce", sums=sums)
     found = best_bound(problem)
-    assert (found["name"], found["value"]) == ("partition", 600 * US)
+    assert (found["name"], found["value"]) == ("partition", 620 * US)
     assert found["space"] == "sums copied or moved"
     assert len(found["witness"]["blocks"]) == 16
     # 8 chunks a GPU: eight times as much
     eight = instance("dgx-h100:16x8", "all-reduce", sums=sums, chunks_per_npu=8)
-    assert best_bound(eight)["value"] == 8 * 600 * US
+    assert best_bound(eight)["value"] == (8 * 600 + 20) * US
 
 
 def three_racks(reduces: bool) -> Topology:
@@ -52,9 +53,10 @@ def three_racks(reduces: bool) -> Topology:
 
 
 def test_in_network_reduction_weakens_the_count_as_far_as_it_must() -> None:
-    # a plain spine: 6 sums pass 2 * 2 times from rack to rack, over 6 links out of racks, 1 ms each
+    # a plain spine: 6 sums pass 2 * 2 times from rack to rack, over 6 links out of racks of 1 ms,
+    # and the last hop takes another 1 ms
     plain = rows(instance(three_racks(False), "all-reduce", sums="copied"))["partition"]
-    assert plain["value"] == 4_000 * US
+    assert plain["value"] == 5_000 * US
     # a spine that adds and copies: 6 sums leave every rack once, over 2 links
     able = rows(instance(three_racks(True), "all-reduce", sums="copied"))["partition"]
     assert able["value"] == 3_000 * US

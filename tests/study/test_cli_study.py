@@ -35,7 +35,9 @@ def instant(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Cells that are not run: every second one fails; their ids as they come."""
     seen: list[str] = []
 
-    def run(tasks: list[dict[str, Any]], directory: str, jobs: int) -> Iterator[dict[str, Any]]:
+    def run(
+        tasks: list[dict[str, Any]], directory: str, jobs: int, stop: object
+    ) -> Iterator[dict[str, Any]]:
         for task in tasks:
             record = blank_record(task) | {"wall": 2.0}
             if len(seen) % 2 == 0:

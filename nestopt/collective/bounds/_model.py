@@ -163,8 +163,11 @@ class Network:
 
     def tails(self, part: Part) -> NDArray[np.int64]:
         """Least time from each node to where anything of a part must end, int64[V], ps."""
-        rooted = part.pattern in ("reduce", "gather")
-        ends = np.array([part.root], dtype=np.int32) if rooted else part.npus
+        ends = part.npus
+        if part.pattern in ("reduce", "gather"):
+            ends = np.array([part.root], dtype=np.int32)
+        elif part.pattern == "scatter":
+            ends = part.npus[part.npus != part.root]
         return self.distances_to(ends, self.transfer(part.chunk_size))
 
     @cached_property
@@ -175,7 +178,11 @@ class Network:
         topology = self.topology
         idle = np.full(topology.num_links, FAR, dtype=np.int64)
         for part in self.parts:
-            before, behind = self.heads(part)[topology.src], self.tails(part)[topology.dst]
+            starts = self.origins(part)
+            if part.pattern == "gather":
+                starts = starts[starts != part.root]
+            come = self.distances_from(starts, self.transfer(part.chunk_size))
+            before, behind = come[topology.src], self.tails(part)[topology.dst]
             both = np.minimum(before, FAR // 2) + np.minimum(behind, FAR // 2)
             np.minimum(idle, both, out=idle)
         return idle

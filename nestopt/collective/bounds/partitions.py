@@ -28,7 +28,13 @@ import numpy as np
 
 from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds._model import Network
-from nestopt.collective.bounds.prices import exact_fluid, flow_bound, price_bound, work_bound
+from nestopt.collective.bounds.prices import (
+    exact_fluid,
+    flow_bound,
+    price_bound,
+    time_to_sell,
+    work_bound,
+)
 from nestopt.collective.model.collective import Collective, Part
 from nestopt.collective.model.instance import CollectiveInstance
 from nestopt.collective.model.topology import Topology
@@ -80,6 +86,8 @@ def partition_bound(net: Network, budget: Budget | None = None) -> dict[str, Any
                 prices = np.zeros(topology.num_links, dtype=np.int64)
                 prices[small.links] = row["prices"]
                 best = row | {"kind": "partition", "labels": labels, "prices": prices}
+                # inside a block things take time, too: links are idle longer than between blocks
+                best["value"] = time_to_sell(net, prices, row["cost"], row["size"])
                 best["between"] = small.net, row["prices"]
     if best is not None:
         exact = exact_fluid(*best.pop("between"))

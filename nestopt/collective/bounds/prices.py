@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nestopt.collective.bounds._model import Network
     from nestopt.collective.model.collective import Part
 
-__all__ = ["exact_fluid", "flow_bound", "flow_prices", "price_bound", "work_bound"]
+__all__ = ["exact_fluid", "flow_bound", "flow_prices", "price_bound", "time_to_sell", "work_bound"]
 
 _UNICAST = ("all-to-all", "scatter", "gather")
 _LP_VARIABLES = 60_000
@@ -53,16 +53,7 @@ def price_bound(net: Network, prices: NDArray[np.int64]) -> dict[str, Any] | Non
         return None
     sizes = {part.chunk_size for part, cost in zip(net.parts, costs) if cost}
     size = sizes.pop() if len(sizes) == 1 else None
-    used = np.flatnonzero(prices)
-    lag = net.idle[used]
-    if net.instance.latency == "pipelined":
-        lag = lag + net.topology.alpha_ps[used]
-    value = _least_time(
-        prices[used],
-        lag,
-        None if size is None else net.occupancy(size)[used],
-        total,
-    )
+    value = time_to_sell(net, prices, total, size)
     return {
         "kind": "prices",
         "value": value,
@@ -72,6 +63,22 @@ def price_bound(net: Network, prices: NDArray[np.int64]) -> dict[str, Any] | Non
         "size": size,
         "fluid": Fraction(total, sold),
     }
+
+
+def time_to_sell(net: Network, prices: NDArray[np.int64], total: int, size: int | None) -> int:
+    """Least time by which the links can have sold a total at these prices, ps.
+
+    Parameters
+    ----------
+    size : int or None
+        Bytes of every chunk, if all have the same: a link then sells whole chunks only.
+    """
+    used = np.flatnonzero(prices)
+    lag = net.idle[used]
+    if net.instance.latency == "pipelined":
+        lag = lag + net.topology.alpha_ps[used]
+    whole = None if size is None else net.occupancy(size)[used]
+    return _least_time(prices[used], lag, whole, total)
 
 
 def exact_fluid(net: Network, prices: NDArray[np.int64]) -> Fraction | None:
