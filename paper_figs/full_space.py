@@ -65,10 +65,10 @@ def run(devices: list[int], limit: float) -> None:
 
 
 def table() -> str:
-    """A row for each cell: CPU seconds and optimum over both spaces, and the difference."""
+    """A row for each cell: CPU seconds and optimum over both spaces, and the slowdown."""
     found = {(r["workload"], r["cluster"], r["space"]): r for r in records()}
     lines = [
-        "| workload | cluster | `default-1`: CPU s | s | whole space: CPU s | s | faster |",
+        "| workload | cluster | `default-1`: CPU s | s | whole space: CPU s | s | slowdown of `default-1` |",
         "|---|---|---|---|---|---|---|",
     ]
     for (job, on, space), menu in found.items():
@@ -81,7 +81,7 @@ def table() -> str:
             row.append("-" if record["objective"] is None else f"{record['objective']:.4g}")
         gain = "-"
         if menu["objective"] and whole["objective"]:
-            gain = f"{100 * (1 - whole['objective'] / menu['objective']):.1f} %"
+            gain = f"{100 * (menu['objective'] / whole['objective'] - 1):.1f} %"
         lines.append("| " + " | ".join([*row, gain]) + " |")
     return "\n".join(lines)
 
