@@ -68,7 +68,8 @@ def table() -> str:
     """A row for each cell: CPU seconds and optimum over both spaces, and the slowdown."""
     found = {(r["workload"], r["cluster"], r["space"]): r for r in records()}
     lines = [
-        "| workload | cluster | `default-1`: CPU s | s | whole space: CPU s | s | slowdown of `default-1` |",
+        "| workload | cluster | `default-1`: CPU s | s | whole space: CPU s | s "
+        "| slowdown of `default-1` |",
         "|---|---|---|---|---|---|---|",
     ]
     for (job, on, space), menu in found.items():
