@@ -14,6 +14,7 @@ print(frame[["stage", "operators", "tensor", "recompute", "devices"]])
 
 axes = result.solution.plot()  # the stages on the cluster; give ax= to draw on axes of your own
 axes.figure.savefig("plan.png")
+result.solution.to_html("plan.html")  # an interactive page; chart() draws in the terminal
 
 # %% A graph from networkx, an All-Gather on it, and its sends
 import networkx as nx  # noqa: E402

@@ -2,8 +2,8 @@
 
 On the instances of ``price-of-structure`` whose general optimum is proved: the best contiguous plan
 (recorded), the best structured plan (``dp`` with any order of the axes), and what ``lns`` finds
-from there, each as a slowdown, objective / general optimum - 1. Instances that have a record are not
-run again.
+from there, each as a slowdown, objective / general optimum - 1. Instances that have a record are
+not run again.
 
     python paper_figs/price_of_orders.py            # run what is missing, print the table
     python paper_figs/price_of_orders.py --print    # only print the table

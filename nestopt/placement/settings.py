@@ -51,14 +51,23 @@ _ROWS = (
     # the methods
     Setting("start", "word", "dp", "What the exact models start from: the dynamic program's plan "
             "and bounds, or nothing.", "start=none", ("dp", "none")),
-    Setting("lns.start", "word", "dp", "What lns starts from: the plan of the dynamic program (or "
-            "else of megatron), of a baseline, or nothing.", "start=megatron",
-            ("dp", "megatron", "grid", "flat-dp", "mcmc", "random", "none")),
     Setting("iterations", "whole number", "the method's", "Plans tried at most.",
             "iterations=5000", low=1),
     Setting("ideal-limit", "whole number", "2,000,000 (piper: 20,000)", "Downsets of the graph at "
             "most, with model=max-load or piper.", "ideal-limit=50000", low=1),
 )  # fmt: skip
 
-SETTINGS: dict[str, Setting] = {row.key: row for row in _ROWS}
-"""By key."""
+_OF_ONE_METHOD = {
+    "lns.start": Setting(
+        "start",
+        "word",
+        "dp",
+        "What lns starts from: the plan of the dynamic program (or else of megatron), of a "
+        "baseline, or nothing.",
+        "start=megatron",
+        ("dp", "megatron", "grid", "flat-dp", "mcmc", "random", "none"),
+    ),
+}
+
+SETTINGS: dict[str, Setting] = {row.key: row for row in _ROWS} | _OF_ONE_METHOD
+"""By key, or by method and key where one method reads it in its own way."""
