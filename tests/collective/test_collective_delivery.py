@@ -32,7 +32,7 @@ def delivery(problem) -> dict:
         ("dgx-h100:2x8", "all-gather"),
         ("ndv2", "all-gather"),
         ("ndv2", "reduce-scatter"),
-        ("ndv2", "all-reduce"),
+        *slow([("ndv2", "all-reduce")]),
     ],
 )
 def test_greedy_is_proved_optimal_on_machines(network: str, pattern: str) -> None:

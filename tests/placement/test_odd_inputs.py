@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sampling import slow
 
 from nestopt.cli import main
 from nestopt.core.registry import named
@@ -99,7 +100,7 @@ def test_one_device(solve, method):
         assert run.json["gap"] == 0
 
 
-@pytest.mark.parametrize("count", [7, 13, 31])
+@pytest.mark.parametrize("count", [7, 13, *slow([31])])
 def test_a_prime_number_of_devices(solve, count):
     run = solve(SMALL, f"h100-spineleaf-{count}")
     assert run.status == 0 and run.json["termination"]["reason"] == "optimal"
@@ -153,7 +154,8 @@ def test_nothing_fits(solve, nestopt, tmp_path):
     assert "device 0 (h100)" in why and "'block 0'" in why and "would be needed" in why
     check = nestopt("check", str(output))
     assert check.status == 0
-    told = nestopt("solve", "--workload", "gpt3-175b", "--cluster", "h100-spineleaf-8", "-q")
+    words = ["--workload", "gpt3-175b", "--cluster", "h100-spineleaf-8", "--space", "default-1"]
+    told = nestopt("solve", *words, "-q")
     assert told.status == 3
     shown = " ".join(told.out.split())
     assert "INFEASIBLE" in shown and "device 0 (h100)" in shown and "'block 0'" in shown
