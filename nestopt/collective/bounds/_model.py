@@ -172,17 +172,23 @@ class Network:
 
     @cached_property
     def idle(self) -> NDArray[np.int64]:
-        """Time that each link cannot be used in: before anything comes, and too late, int64[E]."""
+        """Time that each link cannot be used in: before anything comes, and too late, int64[E].
+
+        One part may come to a link early and another leave it late: the least over the parts is
+        taken of each by itself.
+        """
         from nestopt.collective.bounds._kernels import FAR
 
         topology = self.topology
-        idle = np.full(topology.num_links, FAR, dtype=np.int64)
+        before = np.full(topology.num_links, FAR, dtype=np.int64)
+        behind = before.copy()
         for part in self.parts:
             starts = self.origins(part)
             if part.pattern == "gather":
                 starts = starts[starts != part.root]
-            come = self.distances_from(starts, self.transfer(part.chunk_size))
-            before, behind = come[topology.src], self.tails(part)[topology.dst]
-            both = np.minimum(before, FAR // 2) + np.minimum(behind, FAR // 2)
-            np.minimum(idle, both, out=idle)
-        return idle
+            come = self.distances_from(starts, self.transfer(part.chunk_size))[topology.src]
+            go = self.tails(part)[topology.dst]
+            of_use = (come < FAR) & (go < FAR)
+            np.minimum(before, come, out=before, where=of_use)
+            np.minimum(behind, go, out=behind, where=of_use)
+        return np.minimum(before, FAR // 2) + np.minimum(behind, FAR // 2)

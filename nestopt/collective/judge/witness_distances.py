@@ -96,7 +96,7 @@ def idle_times(instance: CollectiveInstance) -> list[int]:
     nothing could any more get from its head to where it must end.
     """
     topology = instance.topology
-    idle = [NEVER] * topology.num_links
+    before, behind = [NEVER] * topology.num_links, [NEVER] * topology.num_links
     for part in instance.collective.parts:
         if len(part.npus) < 2 or not part.num_chunks:
             continue
@@ -108,6 +108,9 @@ def idle_times(instance: CollectiveInstance) -> list[int]:
         go = from_nearest(links_out(instance, length, backward=True), ends)
         for link, (u, w) in enumerate(zip(topology.src.tolist(), topology.dst.tolist())):
             if come[u] != NEVER and go[w] != NEVER:
-                both = come[u] + go[w]
-                idle[link] = both if idle[link] == NEVER else min(idle[link], both)
-    return idle
+                # each by itself: one part may come early and another leave late
+                if before[link] == NEVER or come[u] < before[link]:
+                    before[link] = come[u]
+                if behind[link] == NEVER or go[w] < behind[link]:
+                    behind[link] = go[w]
+    return [NEVER if a == NEVER else a + b for a, b in zip(before, behind)]
