@@ -159,6 +159,7 @@ def agree(seeds, devices, operators, rounds, start):
         assert result.objective is not None
         assert result.objective >= best * (1 - 1e-9)
         assert result.bound <= best * (1 + 1e-9)
+        assert "refuted_bound" not in result.stats
         found += result.objective <= best * (1 + 1e-9)
     return found, solvable
 
