@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 from collective_cases import greedy, instance, random_topology, schedule_of, verified
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nestopt.collective.greedy.bound import quick_bound
@@ -28,6 +28,8 @@ def drawn(seed: int, nodes: int = 0) -> Topology:
 
 
 @few
+@example(seed=479794, pattern="all-reduce", latency="pipelined", chunks=2)
+@example(seed=1710504, pattern="all-reduce", latency="blocking", chunks=1)
 @given(seeds, patterns, latencies, st.integers(1, 3))
 def test_greedy_schedules_are_right_and_simulate_to_their_makespan(
     seed: int, pattern: str, latency: str, chunks: int

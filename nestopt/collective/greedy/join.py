@@ -84,7 +84,7 @@ def settle(instance: CollectiveInstance, schedule: Schedule) -> Schedule:
     """
     from nestopt.collective.greedy.kernels.justify import shift_early
 
-    while schedule.num_sends and not schedule.shares:
+    while 0 < schedule.num_sends <= MOST_SENDS and not schedule.shares:
         occupancy, transfer = durations(instance, schedule)
         _, ptr, nexts = find_dependencies(instance, schedule)
         start = schedule.start_ps.copy()

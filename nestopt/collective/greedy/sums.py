@@ -111,7 +111,9 @@ def _two_phases(job: Job) -> Found | None:
         stats[kind] = found.stats
         phases.append(in_columns(phase, found.schedule))
     both = behind(phases)
-    return Found(_shorter(both, retime(job.instance, both)), stats)
+    shorter = _shorter(both, retime(job.instance, both))
+    # a phase that is retimed may leave room on a link, before the first send of the other one
+    return Found(settle(job.instance, shorter), stats)
 
 
 def _tasks(job: Job) -> tuple[Task, Task]:
