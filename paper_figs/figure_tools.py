@@ -17,8 +17,9 @@ import numpy as np
 
 from nestopt.core.errors import InputError
 from nestopt.core.io import read_json, write_text
+from nestopt.core.pictures import picture_bytes
 from nestopt.study.comparison import drawn_unit
-from nestopt.study.drawing import picture_bytes, plain
+from nestopt.study.drawing import plain
 from nestopt.study.records import read_records
 from nestopt.study.statistics import Interval, cluster_interval
 from nestopt.study.tables import Table, latex

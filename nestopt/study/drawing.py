@@ -5,7 +5,6 @@ Needs matplotlib (extra ``studies``).
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import NestoptError
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from nestopt.study.statistics import Profile
 
@@ -25,7 +23,6 @@ __all__ = [
     "draw_profile",
     "line_styles",
     "log_scale",
-    "picture_bytes",
     "plain",
     "style",
     "written",
@@ -67,11 +64,6 @@ _RULES: dict[str, Any] = {
     "svg.hashsalt": "nestopt",
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
-}
-_METADATA: dict[str, dict[str, str | None]] = {
-    "pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
-    "png": {"Software": "nestopt"},
-    "svg": {"Date": None, "Creator": "nestopt"},
 }
 
 
@@ -163,10 +155,3 @@ def plain(text: object) -> str:
     """A label that shows as it is: no formula between dollars, not hidden by an underscore."""
     shown = str(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
-
-
-def picture_bytes(figure: Figure, ending: str) -> bytes:
-    """The file of a figure (``pdf``, ``png`` or ``svg``); to be called inside `style`."""
-    whole = BytesIO()
-    figure.savefig(whole, format=ending, metadata=_METADATA[ending])
-    return whole.getvalue()

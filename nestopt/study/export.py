@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
 from nestopt.core.io import write_text
-from nestopt.study.drawing import picture_bytes, style
+from nestopt.core.pictures import picture_bytes
+from nestopt.study.drawing import style
 from nestopt.study.report import contents_of, pictures_of, summary_table
 from nestopt.study.summary import Gaps, Summary, by_method, summarise
 from nestopt.study.tables import Table

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
 from nestopt.core.io import canonical_json, write_text
+from nestopt.core.pictures import picture_bytes
 from nestopt.study.comparison import GAPS, TICK, grouped, instance_key, label
 from nestopt.study.directory import RECORDS, SPEC, open_study, status
-from nestopt.study.drawing import picture_bytes, style
+from nestopt.study.drawing import style
 from nestopt.study.provenance import mixtures
 from nestopt.study.records import read_records
 from nestopt.study.report_pictures import (

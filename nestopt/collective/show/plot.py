@@ -7,7 +7,6 @@ same schedule gives the same file, byte for byte.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +23,11 @@ from nestopt.collective.show.kinds import (
 from nestopt.collective.show.places import link_paths, places, short_names
 from nestopt.collective.show.shares import chunk_runs, run_names, shares, time_unit
 from nestopt.core.colours import OKABE_ITO
-from nestopt.core.errors import UsageError
+from nestopt.core.pictures import write_picture
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -46,11 +47,6 @@ MOST_BARS = 3000
 MOST_NAMED_LINKS = 40
 MOST_NAMED_NODES = 80
 BUSY = "viridis_r"
-_METADATA: dict[str, dict[str, str | None]] = {
-    ".pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
-    ".png": {"Software": "nestopt"},
-    ".svg": {"Date": None, "Creator": "nestopt"},
-}
 
 
 def plot_schedule(instance: CollectiveInstance, schedule: Schedule, target: Path) -> None:
@@ -61,15 +57,7 @@ def plot_schedule(instance: CollectiveInstance, schedule: Schedule, target: Path
     UsageError
         If the ending is another one.
     """
-    import matplotlib as mpl
-
-    ending = Path(target).suffix.lower()
-    if ending not in _METADATA:
-        raise UsageError(f"{target}: expected a name that ends in .pdf, .png or .svg")
-    style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
-    with mpl.rc_context(style):
-        figure = draw_schedule(instance, schedule)
-        figure.savefig(target, metadata=_METADATA[ending], dpi=200)
+    write_picture(target, lambda: draw_schedule(instance, schedule))
 
 
 def draw_schedule(instance: CollectiveInstance, schedule: Schedule) -> Figure:

@@ -6,14 +6,12 @@ apart for the colour-blind and in grey. The same plan gives the same file, byte 
 
 from __future__ import annotations
 
-from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nestopt.core.colours import BACKWARD, FORWARD, OKABE_ITO, SYNC, ink
-from nestopt.core.errors import UsageError
+from nestopt.core.pictures import write_picture
 from nestopt.core.units import format_seconds
 from nestopt.placement.judge.check import price
 from nestopt.placement.judge.simulate import Pipeline, Timeline, pipeline_of, run
@@ -21,6 +19,8 @@ from nestopt.placement.show.plot_layout import TreePicture, lay_out
 from nestopt.placement.show.windows import windows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
@@ -31,13 +31,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["METADATA", "draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
-
-METADATA: dict[str, dict[str, str | None]] = {
-    ".pdf": {"CreationDate": None, "Producer": "nestopt", "Creator": "nestopt"},
-    ".png": {"Software": "nestopt"},
-    ".svg": {"Date": None, "Creator": "nestopt"},
-}
+__all__ = ["draw_cluster", "draw_plan", "draw_timeline", "plot_plan"]
 
 
 def plot_plan(workload: Workload, cluster: Cluster, plan: Plan, target: Path) -> None:
@@ -50,17 +44,7 @@ def plot_plan(workload: Workload, cluster: Cluster, plan: Plan, target: Path) ->
     CheckError
         If the plan is malformed.
     """
-    import matplotlib as mpl
-
-    ending = Path(target).suffix.lower()
-    if ending not in METADATA:
-        raise UsageError(f"{target}: expected a name that ends in .pdf, .png or .svg")
-    style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
-    with mpl.rc_context(style):
-        figure = draw_plan(workload, cluster, plan)
-        whole = BytesIO()  # a picture that fails half-way leaves no file
-        figure.savefig(whole, format=ending[1:], metadata=METADATA[ending], dpi=200)
-    Path(target).write_bytes(whole.getvalue())
+    write_picture(target, lambda: draw_plan(workload, cluster, plan))
 
 
 def draw_plan(workload: Workload, cluster: Cluster, plan: Plan) -> Figure:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nestopt.core.colours import OKABE_ITO
 from nestopt.core.errors import NestoptError
-from nestopt.placement.show.plot import METADATA
+from nestopt.core.pictures import write_picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,17 +76,15 @@ def plot_front(points: Sequence[Point], terms: Terms, target: Path) -> None:
         If no cell has a plan, or matplotlib is not installed.
     """
     try:
-        import matplotlib as mpl
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise NestoptError("plot needs matplotlib: pip install 'nestopt[plot]'") from error
-    ending = target.suffix.lower()
-    style: Any = {"svg.hashsalt": "nestopt", "pdf.fonttype": 42, "font.size": 8.0}
-    with mpl.rc_context(style):
+
+    def draw() -> Figure:
         figure = Figure(figsize=(5.5, 3.8), layout="constrained")
         axes = figure.subplots()
         draw_front(axes, points, terms)
         axes.set_title(f"{points[0].found.workload}: numbers are devices", fontsize=9)
-        whole = BytesIO()  # a picture that fails half-way leaves no file
-        figure.savefig(whole, format=ending[1:], metadata=METADATA[ending], dpi=200)
-    target.write_bytes(whole.getvalue())
+        return figure
+
+    write_picture(target, draw)
