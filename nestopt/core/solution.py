@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,15 @@ if TYPE_CHECKING:
 
     from pandas import DataFrame
 
-__all__ = ["NO_MATPLOTLIB", "PlainSolution", "Solution", "as_frame", "as_html", "as_text"]
+__all__ = [
+    "NO_MATPLOTLIB",
+    "Pictured",
+    "PlainSolution",
+    "Solution",
+    "as_frame",
+    "as_html",
+    "as_text",
+]
 
 MOST_ROWS = 20
 NO_MATPLOTLIB = (
@@ -45,6 +54,59 @@ class Solution(Protocol):
 
     def to_html(self, path: str | Path | None = None) -> str:
         """An interactive page; written to `path` if that is given."""
+
+
+class Pictured:
+    """What plans and schedules show of themselves without matplotlib.
+
+    Attributes
+    ----------
+    views : str
+        The module that makes their text, tables and pictures; it is loaded when one is asked for.
+    """
+
+    __slots__ = ()
+    views: ClassVar[str]
+
+    def _repr_html_(self) -> str:
+        return str(import_module(self.views).html(self))
+
+    def chart(self, width: int = 80) -> str:
+        """A picture of characters, for terminals.
+
+        Of a plan: the stages on the devices, and the start and end of the pipeline. Of a schedule:
+        how busy each kind of link is over time, and each link where there are few.
+
+        Raises
+        ------
+        NestoptError
+            If the solution does not know what it is for.
+        """
+        return str(import_module(self.views).chart(self, width))
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """An interactive page: one file, which needs no network.
+
+        Of a plan: the pipeline over time, and what every device does at a moment. Of a schedule:
+        the links over time, and the network at a moment. It has zoom, details under the pointer,
+        and a slider for the moment.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write the page; it is returned in any case.
+
+        Raises
+        ------
+        NestoptError
+            If the solution does not know what it is for.
+        """
+        text = str(import_module(self.views).page(self))
+        if path is not None:
+            from nestopt.core.io import write_text
+
+            write_text(path, text)
+        return text
 
 
 class PlainSolution:

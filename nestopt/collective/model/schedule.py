@@ -18,16 +18,15 @@ import base64
 import zlib
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from nestopt.core.errors import InputError, naming
-from nestopt.core.solution import as_frame
+from nestopt.core.solution import Pictured, as_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COPY", "REDUCE", "SCHEMA", "SHARE", "Schedule", "Send"]
 
-_VIEWS = "nestopt.collective.show.tables"  # text, tables and pictures: loaded when asked for
 
 SCHEMA = "nestopt.schedule/1"
 COPY, REDUCE, SHARE = 0, 1, 2
@@ -57,7 +55,7 @@ class Send(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class Schedule(Pictured):
     """Sends in order of their start (then of link, then of chunk).
 
     Iterate over them, print the `summary`, tabulate or draw them. Two schedules are equal if their
@@ -81,6 +79,8 @@ class Schedule:
     instance : CollectiveInstance or None
         What the schedule is for, where that is known; names, ends of links and pictures need it.
     """
+
+    views: ClassVar[str] = "nestopt.collective.show.tables"
 
     chunk: NDArray[np.int32]
     link: NDArray[np.int32]
@@ -118,12 +118,9 @@ class Schedule:
     def __repr__(self) -> str:
         return f"<Schedule: {self.num_sends} sends, makespan {self.makespan_ps} ps>"
 
-    def _repr_html_(self) -> str:
-        return str(import_module(_VIEWS).html(self))
-
     def summary(self) -> str:
         """The schedule for people: one line about the whole, then its first sends."""
-        return str(import_module(_VIEWS).summary(self))
+        return str(import_module(self.views).summary(self))
 
     def to_frame(self) -> DataFrame:
         """One row a send: when, which chunk, which link, from where to where; needs pandas.
@@ -133,7 +130,7 @@ class Schedule:
         NestoptError
             If pandas is not installed.
         """
-        return as_frame(import_module(_VIEWS).columns(self))
+        return as_frame(import_module(self.views).columns(self))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw when each link is occupied; needs matplotlib.
@@ -148,43 +145,8 @@ class Schedule:
         NestoptError
             If the schedule does not know its instance, or matplotlib is not installed.
         """
-        axes: Axes = import_module(_VIEWS).draw(self, ax)
+        axes: Axes = import_module(self.views).draw(self, ax)
         return axes
-
-    def chart(self, width: int = 80) -> str:
-        """The schedule as a picture of characters, for terminals; needs no matplotlib.
-
-        It shows how busy each kind of link is over time, and each link where there are few.
-
-        Raises
-        ------
-        NestoptError
-            If the schedule does not know its instance.
-        """
-        return str(import_module(_VIEWS).chart(self, width))
-
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The schedule as an interactive page: one file, which needs no network and no matplotlib.
-
-        It shows the links over time, and the network at a moment.
-        It has zoom, details under the pointer, and a slider for the moment.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write the page; it is returned in any case.
-
-        Raises
-        ------
-        NestoptError
-            If the schedule does not know its instance.
-        """
-        text = str(import_module(_VIEWS).page(self))
-        if path is not None:
-            from nestopt.core.io import write_text
-
-            write_text(path, text)
-        return text
 
     @classmethod
     def of(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.solution import Pictured, as_frame
 from nestopt.placement.model.schedules import make_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from nestopt.placement.model.workload import Workload
 
 __all__ = ["PLAN_SCHEMA", "RECOMPUTE", "Plan", "Stage", "StageConfig", "Hides"]
-
-_VIEWS = "nestopt.placement.show.tables"  # text, tables and pictures: loaded when asked for
 
 PLAN_SCHEMA = "nestopt.plan/1"
 RECOMPUTE = ("none", "selective", "full")
@@ -173,7 +171,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Pictured):
     """A whole plan: iterate over its stages, print its `summary`, tabulate it, draw it.
 
     Two plans are equal if their stages, replicas, micro-batch and schedule are.
@@ -192,6 +190,8 @@ class Plan:
     workload, cluster : Workload and Cluster, or None
         What the plan is for, where that is known; names and pictures need it.
     """
+
+    views: ClassVar[str] = "nestopt.placement.show.tables"
 
     stages: tuple[Stage, ...]
     replicas: int
@@ -228,12 +228,9 @@ class Plan:
             f"{self.microbatch}, {self.schedule}, {used} devices>"
         )
 
-    def _repr_html_(self) -> str:
-        return str(import_module(_VIEWS).html(self))
-
     def summary(self) -> str:
         """The plan for people: one line about the whole, then one line a stage."""
-        return str(import_module(_VIEWS).summary(self))
+        return str(import_module(self.views).summary(self))
 
     def to_frame(self) -> DataFrame:
         """One row a stage: operators, degrees, modes, devices; needs pandas.
@@ -243,9 +240,7 @@ class Plan:
         NestoptError
             If pandas is not installed.
         """
-        from nestopt.core.solution import as_frame
-
-        return as_frame(import_module(_VIEWS).rows(self))
+        return as_frame(import_module(self.views).rows(self))
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the stages on the cluster's tree; needs matplotlib.
@@ -260,43 +255,8 @@ class Plan:
         NestoptError
             If the plan does not know its cluster (see `on`), or matplotlib is not installed.
         """
-        axes: Axes = import_module(_VIEWS).draw(self, ax)
+        axes: Axes = import_module(self.views).draw(self, ax)
         return axes
-
-    def chart(self, width: int = 80) -> str:
-        """The plan as a picture of characters, for terminals; needs no matplotlib.
-
-        It shows the stages on the devices, and the start and end of the pipeline.
-
-        Raises
-        ------
-        NestoptError
-            If the plan does not know its cluster (see `on`).
-        """
-        return str(import_module(_VIEWS).chart(self, width))
-
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The plan as an interactive page: one file, which needs no network and no matplotlib.
-
-        It shows the pipeline over time, and what every device does at a moment.
-        It has zoom, details under the pointer, and a slider for the moment.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write the page; it is returned in any case.
-
-        Raises
-        ------
-        NestoptError
-            If the plan does not know its cluster (see `on`).
-        """
-        text = str(import_module(_VIEWS).page(self))
-        if path is not None:
-            from nestopt.core.io import write_text
-
-            write_text(path, text)
-        return text
 
     def cost(self, tokens: str | float, **terms: Any) -> CostReport:
         """What training with the plan takes: tokens/s, MFU, days, money, energy, goodput.
