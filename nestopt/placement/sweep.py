@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.core.lines import LineFile, read_lines
 from nestopt.placement.economics.report import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from nestopt.core.result import Result
     from nestopt.placement.economics.report import CostReport
@@ -180,17 +181,20 @@ def run_cells(
     InputError
         If the file holds something else.
     """
-    path = None if file is None else Path(file)
-    known = {} if path is None else _read(path)
-    for cell in cells:
-        key = cell.key
-        if key in known:
-            yield known[key], True
-            continue
-        found = _solve(cell, key, solve)
-        if path is not None:
-            _append(path, found)
-        yield found, False
+    known, lines = ({}, None) if file is None else _opened(file)
+    try:
+        for cell in cells:
+            key = cell.key
+            if key in known:
+                yield known[key], True
+                continue
+            found = _solve(cell, key, solve)
+            if lines is not None:
+                lines.append(found.to_json())
+            yield found, False
+    finally:
+        if lines is not None:
+            lines.close()
 
 
 def _solve(cell: Cell, key: str, solve: Callable[[Cell, str], Result]) -> Found:
@@ -238,32 +242,14 @@ def _value(result: Result) -> float:
     return math.inf if result.objective is None else float(result.objective)
 
 
-def _read(path: Path) -> dict[str, Found]:
-    """The lines of a file by key; a last line that was cut off is passed over."""
-    if not path.exists():
-        return {}
-    from nestopt.core.io import read_text
-
-    text = read_text(path)
-    lines = text.split("\n")
-    if lines[-1]:
-        # killed while it wrote: the cut line goes, so that the next one starts afresh
-        path.write_text("".join(line + "\n" for line in lines[:-1]), encoding="utf-8")
-    found = {}
-    for number, line in enumerate(lines[:-1], 1):
-        where = f"{path}, line {number}"
-        try:
-            row = Found.from_json(json.loads(line), where)
-        except json.JSONDecodeError as error:
-            raise InputError(f"is no JSON: {error.msg}", file=where) from error
-        found[row.key] = row
-    return found
-
-
-def _append(path: Path, found: Found) -> None:
-    line = json.dumps(found.to_json(), allow_nan=False) + "\n"
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(line)
+def _opened(file: str | Path) -> tuple[dict[str, Found], LineFile]:
+    """What a file holds by key, and the file for more; a line that was cut off goes."""
+    begins = json.dumps({"schema": SCHEMA}, separators=(",", ":"))[:-1]
+    lines = read_lines(file, begins.encode())
+    rows = [
+        Found.from_json(row, f"{file}, line {number}") for number, row in enumerate(lines.rows, 1)
+    ]
+    return {row.key: row for row in rows}, LineFile(file, lines.whole_bytes)
 
 
 def points(found: Sequence[Found], terms: Terms) -> list[Point]:

@@ -43,44 +43,24 @@ What two runs of a study may disagree in is left out by `canonical`.
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.lines import LineFile, Lines, read_lines
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
-__all__ = ["SCHEMA", "Appender", "Lock", "Records", "canonical", "read_records"]
+__all__ = ["SCHEMA", "Appender", "Lock", "canonical", "read_records"]
 
 SCHEMA = "nestopt.record/1"
 _VARYING = ("seconds", "method_cpu", "wall", "cpu", "peak_rss", "machine", "started", "trace")
 _VARYING_STATS = ("second", "time", "rate", "throughput", "rss")
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """What a file of records holds.
-
-    Attributes
-    ----------
-    rows : list of dict
-        In the order in which they were written.
-    torn : bool
-        Whether the last line was not written to its end; it is left out.
-    whole_bytes : int
-        Length of the file without a torn line.
-    """
-
-    rows: list[dict[str, Any]]
-    torn: bool
-    whole_bytes: int
-
-
-def read_records(path: str | Path) -> Records:
+def read_records(path: str | Path) -> Lines:
     """The records in a file; a missing file holds none.
 
     Raises
@@ -88,37 +68,18 @@ def read_records(path: str | Path) -> Records:
     InputError
         If a line other than the last is no record, or a cell stands there twice.
     """
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        return Records([], False, 0)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from error
-    rows: list[dict[str, Any]] = []
+    found = read_lines(path)
     seen: set[str] = set()
-    offset = 0
-    for number, line in enumerate(data.splitlines(keepends=True), start=1):
-        last = offset + len(line) == len(data)
-        try:
-            if not line.endswith(b"\n"):
-                raise ValueError("has no end")
-            row = json.loads(line)
-        except ValueError as error:
-            if last:
-                return Records(rows, True, offset)
-            raise InputError(f"not JSON: {error}", file=str(path), field=f"line {number}") from None
+    for number, row in enumerate(found.rows, start=1):
+        field = f"line {number}"
         if not isinstance(row, dict) or row.get("schema") != SCHEMA:
             raise InputError(
-                f"is no record; expected schema {SCHEMA!r}", file=str(path), field=f"line {number}"
+                f"is no record; expected schema {SCHEMA!r}", file=str(path), field=field
             )
         if row["cell"] in seen:
-            raise InputError(
-                f"cell {row['cell']} is there twice", file=str(path), field=f"line {number}"
-            )
+            raise InputError(f"cell {row['cell']} is there twice", file=str(path), field=field)
         seen.add(row["cell"])
-        rows.append(row)
-        offset += len(line)
-    return Records(rows, False, offset)
+    return found
 
 
 class Appender:
@@ -142,23 +103,18 @@ class Appender:
         found = read_records(path)
         self.done = {row["cell"] for row in found.rows}
         self.torn = found.torn
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-        os.ftruncate(self._file, found.whole_bytes)
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._file = LineFile(path, found.whole_bytes)
 
     def append(self, record: dict[str, Any]) -> None:
         """Write a record; one of a cell that has one already is refused."""
         if record["cell"] in self.done:
             raise NestoptError(f"cell {record['cell']} has a record already")
-        line = json.dumps(record, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        while line:
-            line = line[os.write(self._file, line) :]
-        os.fsync(self._file)
+        self._file.append(record)
         self.done.add(record["cell"])
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
 
 class Lock:

@@ -297,6 +297,12 @@ def test_a_sweep_goes_on_and_marks_the_front(
     status, _, err = _run(capsys, *SWEEP, "-o", str(file))
     assert status == 1
     assert "line 1" in err
+    # another file is left as it is, also where its only line has no end
+    file.write_text('{"schema": "nestopt.result/1"}')
+    status, _, err = _run(capsys, *SWEEP, "-o", str(file))
+    assert status == 1
+    assert "line 1" in err
+    assert file.read_text() == '{"schema": "nestopt.result/1"}'
 
 
 @pytest.mark.parametrize(
