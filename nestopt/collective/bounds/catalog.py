@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.core.options import SolveOptions
 
+    _Finder = Callable[[Network, Budget], dict[str, Any] | None]
+
 __all__ = ["BOUNDS", "all_bounds", "best_bound"]
 
 BOUNDS = (
@@ -192,34 +194,26 @@ def _trivial(why: str) -> dict[str, Any]:
 
 
 def _either(
-    finder: Callable[[Network, Budget], dict[str, Any] | None],
-    forward: Network,
-    backward: Network,
-    budget: Budget,
+    finder: _Finder, forward: Network, backward: Network, budget: Budget
 ) -> dict[str, Any] | None:
     """The better of a finder's bounds on the instance and on its time-reversed copy."""
-    found = finder(forward, budget)
-    other = finder(backward, budget)
+    found, other = finder(forward, budget), finder(backward, budget)
     if other is not None and (found is None or other["value"] > found["value"]):
         return other | {"backward": True}
     return found
 
 
 def _by_prices(
-    finder: Callable[[Network, Budget], dict[str, Any] | None],
-    forward: Network,
-    backward: Network,
-    budget: Budget,
+    finder: _Finder, forward: Network, backward: Network, budget: Budget
 ) -> dict[str, Any] | None:
     """The better of the prices found in both directions of time: prices hold in either.
 
     Several prices are optimal for the linear program, and not all leave the links idle as long.
     """
-    found = finder(forward, budget)
     if forward.topology.num_links > _MOST_LINKS_TWICE:
-        return found
-    other = finder(backward, budget)
-    return max((row for row in (found, other) if row), key=lambda row: row["value"], default=None)
+        return finder(forward, budget)
+    found = _either(finder, forward, backward, budget)
+    return None if found is None else found | {"backward": False}
 
 
 _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]] = {
