@@ -111,9 +111,11 @@ def _two_phases(job: Job) -> Found | None:
         stats[kind] = found.stats
         phases.append(in_columns(phase, found.schedule))
     both = behind(phases)
-    shorter = _shorter(both, retime(job.instance, both))
-    # a phase that is retimed may leave room on a link, before the first send of the other one
-    return Found(settle(job.instance, shorter), stats)
+    retimed = retime(job.instance, both)
+    if retimed.makespan_ps >= both.makespan_ps:
+        # another order is no shorter; in this one, a send may still wait for nothing
+        retimed = settle(job.instance, both)
+    return Found(retimed, stats)
 
 
 def _tasks(job: Job) -> tuple[Task, Task]:
