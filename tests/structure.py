@@ -69,16 +69,14 @@ def sources(folder: Path) -> dict[str, tuple[Path, ast.Module]]:
             if any((folder / part).is_symlink() for part in inside.parents):
                 continue
             parts = inside.with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            name = _full(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
             found[name] = (path, ast.parse(path.read_text(encoding="utf-8")))
     return found
 
 
-def _plain(name: str) -> str:
-    """`nestopt.formulations.x` and `formulations.x` are the same module."""
-    for package in PACKAGES[1:]:
-        name = name.replace(f"nestopt.{package}", package, 1)
-    return name
+def _full(name: str) -> str:
+    """`formulations.x` of older commits is `nestopt.formulations.x`."""
+    return f"nestopt.{name}" if name.partition(".")[0] in PACKAGES[1:] else name
 
 
 def imports(tree: ast.Module, *, inside: bool) -> Iterator[tuple[ast.stmt, list[str]]]:
@@ -90,10 +88,10 @@ def imports(tree: ast.Module, *, inside: bool) -> Iterator[tuple[ast.stmt, list[
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
                 continue
             if deep == inside and isinstance(child, ast.Import):
-                yield child, [_plain(alias.name) for alias in child.names]
+                yield child, [_full(alias.name) for alias in child.names]
             elif deep == inside and isinstance(child, ast.ImportFrom) and child.module:
                 whole = [f"{child.module}.{alias.name}" for alias in child.names]
-                yield child, [_plain(n) for n in (child.module, *whole)]
+                yield child, [_full(n) for n in (child.module, *whole)]
             todo.append((child, deep or isinstance(child, _FUNCTIONS)))
 
 

@@ -6,14 +6,9 @@ import ast
 from pathlib import Path
 
 import networkx as nx
+from structure import sources
 
 ROOT = Path(__file__).parents[1]
-# folder of the repository: package that it is imported as
-PACKAGES = {
-    "nestopt": "nestopt",
-    "formulations": "nestopt.formulations",
-    "instances": "nestopt.instances",
-}
 
 # what a checker or a simulator may know: the problem's data, never a solver's arithmetic
 DATA = {
@@ -26,19 +21,8 @@ JUDGES = {
 }
 
 
-def _modules() -> dict[str, Path]:
-    found = {}
-    for folder, package in PACKAGES.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            inner = parts[:-1] if parts[-1] == "__init__" else parts
-            if folder == "nestopt" and inner[:1] in {("formulations",), ("instances",)}:
-                continue
-            found[".".join((package, *inner))] = path
-    return found
-
-
-MODULES = _modules()
+SOURCES = sources(ROOT)
+MODULES = {name: path for name, (path, _) in SOURCES.items()}
 
 
 def _nodes(tree: ast.Module, *, when_loaded: bool) -> list[ast.stmt]:
@@ -47,11 +31,12 @@ def _nodes(tree: ast.Module, *, when_loaded: bool) -> list[ast.stmt]:
     return tree.body
 
 
-def _imports(path: Path, *, when_loaded: bool = False) -> set[str]:
-    """Modules that a file imports: anywhere, in functions and for type checking too, or those
+def _imports(name: str, *, when_loaded: bool = False) -> set[str]:
+    """Modules that a module imports: anywhere, in functions and for type checking too, or those
     that are imported when it is loaded."""
+    path, tree = SOURCES[name]
     found: set[str] = set()
-    for node in _nodes(ast.parse(path.read_text(encoding="utf-8")), when_loaded=when_loaded):
+    for node in _nodes(tree, when_loaded=when_loaded):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -63,7 +48,7 @@ def _imports(path: Path, *, when_loaded: bool = False) -> set[str]:
     return found
 
 
-IMPORTS = {name: _imports(path) for name, path in MODULES.items()}
+IMPORTS = {name: _imports(name) for name in MODULES}
 
 
 def _of(name: str, *packages: str) -> bool:
@@ -81,7 +66,7 @@ def test_the_source_is_there() -> None:
 
 
 def test_nestopt_reaches_the_other_packages_only_by_table_and_command_line() -> None:
-    for name, path in MODULES.items():
+    for name, (_, tree) in SOURCES.items():
         if _above(name) or _of(name, "nestopt.cli"):
             continue
         outside = {other for other in IMPORTS[name] if _above(other)}
@@ -90,7 +75,7 @@ def test_nestopt_reaches_the_other_packages_only_by_table_and_command_line() -> 
             continue
         texts = {
             node.value
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
         by_name = {text for text in texts if _above(text.partition(":")[0]) and " " not in text}
@@ -134,7 +119,7 @@ def test_who_judges_shares_no_code_with_who_is_judged() -> None:
 def test_the_data_that_judges_read_knows_no_solver() -> None:
     for model in JUDGES.values():
         for name in (name for name in MODULES if _of(name, model)):
-            loaded = set(_imports(MODULES[name], when_loaded=True))
+            loaded = set(_imports(name, when_loaded=True))
             wrong = {other for other in loaded if _of(other, "nestopt")}
             wrong = {other for other in wrong if not _of(other, model, "nestopt.core")}
             assert not wrong, f"{name} imports {sorted(wrong)}"
