@@ -75,6 +75,9 @@ def _listen() -> None:
                     "nestopt: compiling kernels; this happens once after installation or update",
                     file=sys.stderr,
                 )
+            if name in self.begun:
+                # the same kernel for other types
+                return
             self.begun.add(name)
             if sys.stderr.isatty():
                 print(
