@@ -3,38 +3,125 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from nestopt.cli.bound import bound
-from nestopt.cli.calibrate import calibrate
-from nestopt.cli.check import check
-from nestopt.cli.costs import cost
+from nestopt._version import __version__
 from nestopt.cli.exits import flush_stdout, open_stdout, report
-from nestopt.cli.export import export_file
-from nestopt.cli.generate import generate
-from nestopt.cli.library import library
-from nestopt.cli.methods import methods
-from nestopt.cli.plot import plot
-from nestopt.cli.rank4d import rank4d
-from nestopt.cli.replan import replan
-from nestopt.cli.run import run
-from nestopt.cli.setting_help import epilog
-from nestopt.cli.simulate import simulate
-from nestopt.cli.solve import solve
-from nestopt.cli.study import study
-from nestopt.cli.sweep import sweep
-from nestopt.cli.transfer import import_file
-from nestopt.cli.validate import validate
-from nestopt.cli.versions import show_versions
 from nestopt.core.errors import NestoptError
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "Command", "app", "main"]
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+
+
+class Command(NamedTuple):
+    """A command, or a group of them, in a module of its own that is imported when it runs.
+
+    Attributes
+    ----------
+    module : str
+        Module of `nestopt.cli`.
+    name : str
+        What it is called there: a function, or a `typer.Typer` of several.
+    summary : str
+        Its line in ``nestopt --help``.
+    """
+
+    module: str
+    name: str
+    summary: str
+
+
+COMMANDS = {
+    "solve": Command("solve", "solve", "Place a training job, or synthesize a collective."),
+    "check": Command("check", "check", "Check a result with the independent checker."),
+    "bound": Command("bound", "bound", "Lower bounds of an instance, with their witnesses."),
+    "simulate": Command("simulate", "simulate", "Play a plan or schedule event by event."),
+    "run": Command("run", "run", "Execute a schedule on real processes, with real data."),
+    "replan": Command("replan", "replan", "A new plan or schedule after a failure."),
+    "cost": Command("costs", "cost", "Days, money, energy and goodput of a plan."),
+    "plot": Command("plot", "plot", "Draw a plan or a schedule."),
+    "sweep": Command("sweep", "sweep", "Collectives by buffer size; plans by cluster and batch."),
+    "rank4d": Command("rank4d", "rank4d", "Rank the 4D decompositions of a transformer."),
+    "validate": Command("validate", "validate", "Compare predictions with measured training runs."),
+    "calibrate": Command(
+        "calibrate", "calibrate", "Fit device parameters to your own measured runs."
+    ),
+    "generate": Command(
+        "generate", "generate", "Generate a topology, cluster, workload, instance or table."
+    ),
+    "import": Command("transfer", "import_file", "Read a file of another tool."),
+    "export": Command(
+        "export", "export_file", "Write a schedule, plan or topology for another tool."
+    ),
+    "methods": Command("methods", "methods", "Methods of solve and the keys of --set."),
+    "show-versions": Command(
+        "versions", "show_versions", "Versions of nestopt and its libraries."
+    ),
+    "library": Command("library", "library", "Named instances and the best results known."),
+    "study": Command("study", "study", "Run studies of many cells, and report them."),
+}
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name; each is imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, COMMANDS[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _load(name: str, command: Command) -> Any:
+    """typer's command, or group, of a name; a module's `epilog` follows the help of its command."""
+    module = import_module(f"nestopt.cli.{command.module}")
+    what = getattr(module, command.name)
+    holder = typer.Typer(rich_markup_mode=None)
+    if isinstance(what, typer.Typer):
+        holder.add_typer(
+            what, name=name, short_help=command.summary, context_settings=dict(_CONTEXT)
+        )
+    else:
+        more = getattr(module, "epilog", None)
+        holder.command(name, short_help=command.summary, epilog=more() if more else None)(what)
+    return typer.main.get_group(holder).commands[name]
+
+
+class _Group(TyperGroup):
+    """``nestopt`` itself: its help page needs none of the commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+
+
 app = typer.Typer(
+    cls=_Group,
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -44,8 +131,6 @@ app = typer.Typer(
 
 
 def _version(wanted: bool) -> None:
-    from nestopt._version import __version__
-
     if wanted:
         print(f"nestopt {__version__}")
         raise typer.Exit
@@ -88,43 +173,6 @@ def nestopt(
          of a study missing, or by the second one. A search that the first one
          ends returns what it has, with the status that this has
     """
-
-
-_COMMANDS = (
-    (solve, "solve", "Place a training job, or synthesize a collective."),
-    (check, "check", "Check a result with the independent checker."),
-    (bound, "bound", "Lower bounds of an instance, with their witnesses."),
-    (simulate, "simulate", "Play a plan or schedule event by event."),
-    (run, "run", "Execute a schedule on real processes, with real data."),
-    (replan, "replan", "A new plan or schedule after a failure."),
-    (cost, "cost", "Days, money, energy and goodput of a plan."),
-    (plot, "plot", "Draw a plan or a schedule."),
-    (sweep, "sweep", "Collectives by buffer size; plans by cluster and batch."),
-    (rank4d, "rank4d", "Rank the 4D decompositions of a transformer."),
-    (validate, "validate", "Compare predictions with measured training runs."),
-    (calibrate, "calibrate", "Fit device parameters to your own measured runs."),
-    (generate, "generate", "Generate a topology, cluster, workload, instance or table."),
-    (import_file, "import", "Read a file of another tool."),
-    (export_file, "export", "Write a schedule, plan or topology for another tool."),
-    (methods, "methods", "Methods of solve and the keys of --set."),
-    (show_versions, "show-versions", "Versions of nestopt and its libraries."),
-)
-for _function, _name, _summary in _COMMANDS:
-    app.command(_name, short_help=_summary, epilog=epilog() if _name == "solve" else None)(
-        _function
-    )
-app.add_typer(
-    library,
-    name="library",
-    short_help="Named instances and the best results known.",
-    context_settings=dict(_CONTEXT),
-)
-app.add_typer(
-    study,
-    name="study",
-    short_help="Run studies of many cells, and report them.",
-    context_settings=dict(_CONTEXT),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

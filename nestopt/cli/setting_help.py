@@ -5,6 +5,10 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from nestopt.collective.settings import SETTINGS as COLLECTIVE
+from nestopt.instances.recipe_keys import RECIPE_KEYS
+from nestopt.placement.settings import SETTINGS as PLACEMENT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -36,13 +40,9 @@ def rows_text(rows: Iterable[Setting], indent: int = 2, width: int = _WIDTH) -> 
 
 def epilog() -> str:
     """The settings of all instances, plan spaces, methods and names, for ``solve --help``."""
-    from nestopt.collective.settings import SETTINGS as collective
-    from nestopt.instances.recipe_keys import RECIPE_KEYS
-    from nestopt.placement.settings import SETTINGS as placement
-
     parts = [
-        ("Placement, --set KEY=VALUE:", placement.values()),
-        ("Collectives, --set KEY=VALUE:", collective.values()),
+        ("Placement, --set KEY=VALUE:", PLACEMENT.values()),
+        ("Collectives, --set KEY=VALUE:", COLLECTIVE.values()),
         ("--workload NAME,KEY=VALUE,...:", RECIPE_KEYS["workload"]),
         ("--cluster NAME+PART...:", RECIPE_KEYS["cluster"]),
         ("--collective PATTERN:KEY=VALUE,...:", RECIPE_KEYS["collective"]),

@@ -35,13 +35,14 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
+from nestopt.cli.setting_help import epilog
 from nestopt.core.errors import NestoptError, UsageError
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.placement.economics.terms import Terms
 
-__all__ = ["solve"]
+__all__ = ["epilog", "solve"]
 
 
 def solve(

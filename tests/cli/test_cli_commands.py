@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nestopt as package
-from nestopt.cli.app import app
+from nestopt.cli.app import COMMANDS
 from nestopt.cli.library import library
 from nestopt.cli.output import signed_percent
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 NAMES = ("--workload", "w", "--cluster", "c")
 PAGES = [
     (),
-    *((str(row.name),) for row in app.registered_commands),
-    ("library",),
+    *((name,) for name in COMMANDS),
     *(("library", str(row.name)) for row in library.registered_commands),
 ]
 
