@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nestopt.collective.model.instance import CollectiveInstance
 from nestopt.core.errors import UsageError, unknown_name
 from nestopt.formulations.base import Admission, Formulation
+from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.partitioning.maxload.model import MaxLoadProblem
 
 if TYPE_CHECKING:
@@ -47,9 +49,6 @@ def formulation(
     UsageError
         If there is no such model.
     """
-    from nestopt.collective.model.instance import CollectiveInstance
-    from nestopt.placement.model.instance import PlacementInstance
-
     if method not in ("milp", "cpsat"):
         raise unknown_name("exact model", method, ["milp", "cpsat"])
     kinds: dict[str, type[Formulation]]

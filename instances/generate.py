@@ -10,10 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from nestopt.collective.model.collective import PATTERNS
+from nestopt.collective.model.instance import CollectiveInstance
 from nestopt.core.errors import UsageError, unknown_name
 from nestopt.instances import heterogeneity, trees
+from nestopt.instances.jobs import FAMILIES, random_workload
+from nestopt.instances.network import strongly_connected
 from nestopt.instances.options import Options, split_name
 from nestopt.instances.spec import parse_spec
+from nestopt.instances.streams import stream
+from nestopt.instances.tenants import tenant_groups
+from nestopt.instances.topologies import family_network, perturbed
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.pricing.parameters import current_set
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -97,9 +106,6 @@ def _merged(spec: str, options: Options, recipes: Collection[str]) -> tuple[str,
 
 
 def _network(spec: str, options: Options) -> tuple[Network, dict[str, Any]]:
-    from nestopt.instances.network import strongly_connected
-    from nestopt.instances.topologies import family_network, perturbed
-
     base, merged = _merged(spec, options, heterogeneity.RECIPES)
     whole = family_network(base)
     network, failures, draws = perturbed(whole, merged)
@@ -141,7 +147,6 @@ def generate_cluster(spec: str, options: Options | None = None) -> Generated:
 
 
 def _workload(spec: str, options: Options) -> Workload:
-    from nestopt.instances.jobs import FAMILIES, random_workload
     from nestopt.instances.workloads import by_name
 
     if replace(options, seed=0) != Options():
@@ -190,8 +195,6 @@ def generate_instance(
     InputError
         If a parameter is wrong.
     """
-    from nestopt.collective.model.collective import PATTERNS
-
     chosen = options or Options()
     job, at, place = spec.partition("@")
     if not at or not job or not place:
@@ -200,8 +203,6 @@ def generate_instance(
         return _collective(job, place, chosen, tenants, latency)
     if tenants is not None:
         raise UsageError("--tenants goes with a collective")
-    from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.pricing.parameters import current_set
 
     workload = _workload(job, Options(seed=chosen.seed))
     cluster, notes = _cluster(place, chosen)
@@ -213,10 +214,7 @@ def generate_instance(
 def _collective(
     job: str, place: str, options: Options, tenants: str | None, latency: str
 ) -> Generated:
-    from nestopt.collective.model.instance import CollectiveInstance
     from nestopt.instances.collectives import by_name
-    from nestopt.instances.streams import stream
-    from nestopt.instances.tenants import tenant_groups
 
     network, notes = _network(place, options)
     spec = by_name(job)

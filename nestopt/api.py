@@ -15,17 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestopt.asking import DEFAULT_METHOD, ask, load
+from nestopt.core.charts import for_encoding
+from nestopt.core.choices import refuse_contradictions
 from nestopt.core.errors import CheckError, InputError, NestoptError, UsageError
+from nestopt.core.io import keep_elsewhere, sha256_of, write_json
 from nestopt.core.options import SolveOptions
-from nestopt.core.registry import register
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import get_method, register
+from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
+from nestopt.core.stop import Watch
+from nestopt.core.verify import verify, verify_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nestopt.asking import Asked
     from nestopt.core.problem import Problem
-    from nestopt.core.result import Result
-    from nestopt.core.stop import Watch
     from nestopt.core.verdict import Verdict
     from nestopt.placement.model.space import PlanSpace
 
@@ -154,8 +159,6 @@ def solve(
     CheckError
         If the checker refuses the result.
     """
-    from nestopt.core.stop import Watch
-
     asked = ask(
         job,
         on,
@@ -205,8 +208,6 @@ class Prepared:
 
     def run(self) -> Result:
         """The method's result, not yet checked (`check` does that) and not written."""
-        from nestopt.core.stop import Watch
-
         with Watch(self.options.time_limit) as watch:
             result = self.watched(watch)
             watch.settle()
@@ -242,9 +243,6 @@ def prepare(instance: Any, method: str, options: SolveOptions) -> Prepared:
 
 
 def _prepared(asked: Asked, options: SolveOptions) -> Prepared:
-    from nestopt.core.choices import refuse_contradictions
-    from nestopt.core.registry import get_method
-
     problem = asked.problem.name
     name = asked.method or DEFAULT_METHOD[problem]
     refuse_contradictions(problem, name, None, None, options.backend, options.write_model)
@@ -271,9 +269,6 @@ def thread_count(threads: int | None) -> int:
 
 def _warm_start(given: Any, problem: Problem, instance: Any) -> Result | None:
     """A result that may start the search of this instance."""
-    from nestopt.core.io import sha256_of
-    from nestopt.core.result import Result
-
     if given is None:
         return None
     file = str(given) if isinstance(given, (str, Path)) else None
@@ -304,8 +299,6 @@ def _run(method: Any, name: str, instance: Any, options: SolveOptions, guard: Wa
     The watch ends the method at the time limit and at a signal, whatever it is busy with.
     """
     from dataclasses import replace
-
-    from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 
     best = -math.inf
     tell = options.progress
@@ -359,9 +352,6 @@ def _recorded(options: SolveOptions) -> dict[str, Any]:
 
 def _deliver(result: Result, target: Path | None, *, check: bool) -> None:
     """Check a result, then write it."""
-    from nestopt.core.io import write_json
-    from nestopt.core.verify import verify
-
     if target is not None:
         result.directory = str(target.parent)
     if check:
@@ -380,8 +370,6 @@ def _deliver(result: Result, target: Path | None, *, check: bool) -> None:
 
 def _elsewhere(result: Result, target: Path, error: OSError | InputError) -> NestoptError:
     """The error of a result that could not be written where it was to be; it is kept elsewhere."""
-    from nestopt.core.io import keep_elsewhere
-
     cause = error.__cause__ if isinstance(error, InputError) else error
     why = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
     kept = keep_elsewhere(result.to_json(), target.stem)
@@ -407,8 +395,6 @@ def bound(
     witness names. `progress` is called with each bound as it is found; those found before the time
     limit or an interrupt are returned.
     """
-    from nestopt.core.stop import Watch
-
     asked = ask(
         job, on, {**(settings or {}), **more}, problem=problem, objective=objective, space=space
     )
@@ -421,8 +407,6 @@ def bound(
 
 
 def _read(result: Result | str | Path) -> Result:
-    from nestopt.core.result import Result
-
     if isinstance(result, Result):
         return result
     found: Result = load(Path(result), "result")
@@ -445,8 +429,6 @@ def check(result: Result | str | Path) -> Verdict:
     InputError
         If the file cannot be read or is no result.
     """
-    from nestopt.core.verify import verify, verify_file
-
     if isinstance(result, (str, Path)):
         return verify_file(str(result))
     return verify(result, _directory(result))
@@ -466,8 +448,6 @@ def simulate(result: Result | str | Path) -> dict[str, Any]:
     NestoptError
         If the result has no solution.
     """
-    from nestopt.core.problem import get_problem
-
     found = _read(result)
     _needs_solution(found, result, "simulate")
     return get_problem(found.problem).simulate(found, directory=_directory(found))
@@ -488,16 +468,12 @@ def plot(result: Result | str | Path, target: str | Path | None = None) -> None:
     NestoptError
         If the result has no solution, or matplotlib is needed and not installed.
     """
-    from nestopt.core.problem import get_problem
-
     found = _read(result)
     _needs_solution(found, result, "draw")
     problem = get_problem(found.problem)
     if target is None:
         import shutil
         import sys
-
-        from nestopt.core.charts import for_encoding
 
         width = max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import InputError, UsageError
+from nestopt.core.choices import refuse_contradictions, split_settings, state
+from nestopt.core.errors import InputError, UsageError, unknown_name
+from nestopt.core.io import names_file, read_json
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import get_method, library_entry, library_instance, methods_of, named
+from nestopt.core.result import Result
+from nestopt.core.settings import as_text
 
 if TYPE_CHECKING:
     from nestopt.core.choices import Settings
@@ -112,10 +118,6 @@ def ask(
     InputError
         If a file or a value is wrong.
     """
-    from nestopt.core.choices import refuse_contradictions, split_settings
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import get_method
-
     found, entry_method = _whole(job) if on is None else (None, None)
     name = problem or (_problem_of_instance(found) if found is not None else _problem_of(job, on))
     chosen = method or entry_method or (DEFAULT_METHOD[name] if solving else None)
@@ -140,9 +142,6 @@ def _as_text(
     settings: Mapping[str, Any], problem: Problem, name: str, method: str | None
 ) -> dict[str, str]:
     """Settings of Python as those of a command line: hyphens in keys, texts as values."""
-    from nestopt.core.registry import methods_of
-    from nestopt.core.settings import as_text
-
     row = methods_of(name).get(method or "")
     known = {*problem.settings, *getattr(problem, "space_settings", ())}
     known |= set(row.all_settings if row else ())
@@ -162,9 +161,6 @@ def _stated(
     space: Any,
 ) -> tuple[Any, dict[str, str]]:
     """`core.choices.state`, for a space that is an object or a mapping too."""
-    from nestopt.core.choices import state
-    from nestopt.core.settings import as_text
-
     words: str | None = space if isinstance(space, str) else None
     if isinstance(space, Mapping):
         pairs = {str(key): as_text(str(key), value) for key, value in space.items()}
@@ -183,10 +179,6 @@ def _stated(
 
 def _whole(job: Any) -> tuple[Any, str | None]:
     """A whole instance: an object, a name of the instance library, or a file; its usual method."""
-    from nestopt.core.io import read_json
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import library_entry, library_instance
-
     if isinstance(job, Path):
         job = str(job)
     if not isinstance(job, str):
@@ -225,7 +217,6 @@ def _kind(part: Any) -> str | None:
         return _SCHEMAS.get(str(part.to_json().get("schema", "")).partition("/")[0])
     if _is_graph(part):
         return "topology"
-    from nestopt.core.io import names_file, read_json
 
     if isinstance(part, Path) or (isinstance(part, str) and names_file(part)):
         kind = kind_of_file(str(part), read_json(str(part)))
@@ -295,14 +286,8 @@ def load(source: str | Path, kind: str | None = None) -> Any:
     InputError
         If the file is wrong, naming file, field and value.
     """
-    from nestopt.core.io import names_file, read_json
-    from nestopt.core.registry import library_instance, named
-    from nestopt.core.result import Result
-
     known = ("workload", "cluster", "topology", "collective", "instance", "result")
     if kind is not None and kind not in known:
-        from nestopt.core.errors import unknown_name
-
         raise unknown_name("kind", kind, known)
     text = str(source)
     if isinstance(source, Path) or names_file(text):

@@ -23,6 +23,8 @@ from nestopt.formulations.placement.data import PlacementData
 from nestopt.formulations.placement.scenario import Scenario, ScenarioData, quick_bound
 from nestopt.placement.bounds.general import compute_bound
 from nestopt.placement.bounds.why import explain
+from nestopt.placement.dp.cases import all_cases, expanded
+from nestopt.placement.dp.solve import new_search, search_structured
 from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.plan import Hides, Plan
@@ -201,8 +203,6 @@ class Run:
         if warm is not None and warm.solution_json is not None:
             self._offer(Plan.from_json(warm.solution_json), "warm start")
         if self.options.set.get("start", "dp") == "dp" and self.bounds:
-            from nestopt.placement.dp.solve import search_structured
-
             share = self.options.time_limit * _SHARE_OF_START
             quick = replace(self.options, time_limit=share, progress=None, rel_gap=0.0)
             found = search_structured(self.instance, quick)
@@ -212,9 +212,6 @@ class Run:
 
     def _relax(self, seconds: float) -> None:
         """Raise the scenarios' bounds by the position-free relaxation of the dynamic program."""
-        from nestopt.placement.dp.cases import all_cases, expanded
-        from nestopt.placement.dp.solve import new_search
-
         clock = Clock(seconds)
         relaxed: dict[tuple[int, int, PipelineSchedule, int], float] = {}
         try:

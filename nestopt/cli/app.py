@@ -60,9 +60,7 @@ COMMANDS = {
         "export", "export_file", "Write a schedule, plan or topology for another tool."
     ),
     "methods": Command("methods", "methods", "Methods of solve and the keys of --set."),
-    "show-versions": Command(
-        "versions", "show_versions", "Versions of nestopt and its libraries."
-    ),
+    "show-versions": Command("versions", "show_versions", "Versions of nestopt and its libraries."),
     "library": Command("library", "library", "Named instances and the best results known."),
     "study": Command("study", "study", "Run studies of many cells, and report them."),
 }

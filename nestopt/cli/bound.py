@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from nestopt import api
+from nestopt.cli import inputs
+from nestopt.cli.compiling import announce_compilation
+from nestopt.cli.output import definitions, note, print_json, quantity, stdout_to_stderr
 from nestopt.cli.parameters import (
     CalibrationOption,
     ClusterOption,
@@ -60,11 +64,6 @@ def bound(
       1  error in a file
       2  wrong command line
     """
-    from nestopt import api
-    from nestopt.cli import inputs
-    from nestopt.cli.compiling import announce_compilation
-    from nestopt.cli.output import definitions, note, print_json, quantity, stdout_to_stderr
-
     source = inputs.Source.of(
         instance, workload=workload, cluster=cluster, collective=collective, topology=topology
     )

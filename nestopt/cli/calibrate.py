@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
+from nestopt.cli import inputs
+from nestopt.cli.output import console, note, print_json
 from nestopt.cli.parameters import JsonOption
+from nestopt.core.io import write_json
+from nestopt.core.pricing import DEFAULT_SET
+from nestopt.fourd.user_runs import read_runs
+from nestopt.placement.pricing.parameters import using_set
 
 __all__ = ["calibrate"]
 
@@ -51,14 +57,8 @@ def calibrate(
       1  error in the file
       2  wrong command line
     """
-    from nestopt.cli import inputs
-    from nestopt.cli.output import console, note, print_json
-    from nestopt.core.io import write_json
-    from nestopt.core.pricing import DEFAULT_SET
     from nestopt.fourd.calibrate import calibrate as fit_all
     from nestopt.fourd.calibrate import to_json
-    from nestopt.fourd.user_runs import read_runs
-    from nestopt.placement.pricing.parameters import using_set
 
     target = None if output is None else inputs.writable("--output", output, (".json",))
     with using_set(base or DEFAULT_SET):

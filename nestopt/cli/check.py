@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nestopt import api
+from nestopt.cli.output import print_json
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.core.errors import CheckError
+from nestopt.core.verdict import NotProvedError, Verdict
+from nestopt.interop.msccl_check import check_algorithm
+from nestopt.interop.msccl_file import read_algorithm
 
 if TYPE_CHECKING:
     from nestopt.core.verdict import Verdict
@@ -40,10 +45,6 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
       1  the file cannot be read or is no result
       5  a check failed, or a claim is not proved (named on stderr)
     """
-    from nestopt import api
-    from nestopt.cli.output import print_json
-    from nestopt.core.verdict import NotProvedError
-
     try:
         verdict = _verify_xml(result) if result.endswith(".xml") else api.check(result)
     except NotProvedError as error:
@@ -68,8 +69,4 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
 
 
 def _verify_xml(file: str) -> Verdict:
-    from nestopt.core.verdict import Verdict
-    from nestopt.interop.msccl_check import check_algorithm
-    from nestopt.interop.msccl_file import read_algorithm
-
     return Verdict(check_algorithm(read_algorithm(file)))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from nestopt.cli.inputs import parse_limit
+from nestopt.cli.output import note
 from nestopt.core.errors import UsageError
+from nestopt.core.units import parse_bytes
+from nestopt.placement.model.models import parse_count
+from nestopt.placement.problem import cluster_of
 
 if TYPE_CHECKING:
     from nestopt.placement.model.collective_table import Layout
@@ -20,12 +25,7 @@ def make_table(
     spec: str, sizes: str | None, members: str | None, time_limit: str | None, seed: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of a cluster's name or file as JSON, and notes about it."""
-    from nestopt.cli.inputs import parse_limit
-    from nestopt.cli.output import note
-    from nestopt.core.units import parse_bytes
-    from nestopt.placement.model.models import parse_count
     from nestopt.placement.pricing import tables
-    from nestopt.placement.problem import cluster_of
 
     wanted = [parse_bytes(text, "--sizes") for text in (sizes or "64KiB,1MiB,64MiB").split(",")]
     if min(wanted) <= 0:

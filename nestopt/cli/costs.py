@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import read_result
+from nestopt.cli.output import definitions, print_json
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.core.errors import InputError, NestoptError, UsageError
+from nestopt.placement.economics.report import cost_of
+from nestopt.placement.economics.terms import Terms
+from nestopt.placement.model.plan import Plan
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -101,7 +106,6 @@ def terms_of(tokens: str | None, **words: str | None) -> Terms | None:
             raise UsageError(f"--{name} needs --failures")
     if "spares" in given and "repair" not in given:
         raise UsageError("--spares needs --repair")
-    from nestopt.placement.economics.terms import Terms
 
     try:
         return Terms.of(tokens, **given)
@@ -117,9 +121,6 @@ def report_of(result: Result, terms: Terms) -> CostReport:
     NestoptError
         If the result has no plan of the pipeline model.
     """
-    from nestopt.placement.economics.report import cost_of
-    from nestopt.placement.model.plan import Plan
-
     if result.problem != "placement":
         raise NestoptError("--tokens is for plans; a collective trains nothing")
     if result.solution_json is None:
@@ -134,8 +135,6 @@ def report_of(result: Result, terms: Terms) -> CostReport:
 
 def print_report(report: CostReport) -> None:
     """Print a report for people, in 80 columns."""
-    from nestopt.cli.output import definitions
-
     definitions(report.rows())
 
 
@@ -172,9 +171,6 @@ def cost(
       1  the file cannot be read, or holds no plan
       2  wrong command line
     """
-    from nestopt.cli.inputs import read_result
-    from nestopt.cli.output import print_json
-
     terms = terms_of(
         tokens, price=price, power=power, failures=failures, checkpoint=checkpoint,
         restart=restart, repair=repair, spares=spares,

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from nestopt.core.errors import CheckError, Interrupted, UsageError
+from nestopt.core.result import Reason
 
 if TYPE_CHECKING:
     from nestopt.core.errors import NestoptError
@@ -33,8 +34,6 @@ class Exit(IntEnum):
 
 def exit_of(result: Result) -> Exit:
     """The status of a run that ended with `result`."""
-    from nestopt.core.result import Reason
-
     return {
         Reason.OPTIMAL: Exit.SOLUTION,
         Reason.FEASIBLE: Exit.SOLUTION,

@@ -7,8 +7,18 @@ from typing import Annotated
 
 import typer
 
+from nestopt.cli.inputs import parse_limit, parse_settings, writable
+from nestopt.cli.launch import export_launch
+from nestopt.cli.output import note
 from nestopt.cli.parameters import TimeLimitOption
+from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.io import read_json
+from nestopt.instances.network import network_of
+from nestopt.instances.readers import FORMATS as READ
+from nestopt.instances.readers import write
+from nestopt.instances.topologies import network_by_name
+from nestopt.interop.formats import FORMATS, export_solution
 
 __all__ = ["export_file"]
 
@@ -93,13 +103,7 @@ def export_file(
       2  wrong command line
       5  the schedule is wrong
     """
-    from nestopt.cli.inputs import parse_limit, parse_settings, writable
-    from nestopt.cli.output import note
-    from nestopt.interop.formats import FORMATS, export_solution
-
     if format_name == "launch":
-        from nestopt.cli.launch import export_launch
-
         if setting:
             raise UsageError("--set does not belong to the format launch")
         if framework is None:
@@ -116,8 +120,6 @@ def export_file(
             note(f"wrote {path}")
         return
     if format_name not in NETWORKS:
-        from nestopt.instances.readers import FORMATS as READ
-
         if format_name in READ:
             raise UsageError(f"{format_name} files are only read")
         raise unknown_name("format", format_name, (*FORMATS, *NETWORKS, "launch"))
@@ -127,14 +129,6 @@ def export_file(
 
 
 def _export_topology(format_name: str, source: str, output: str) -> None:
-    from nestopt.cli.inputs import writable
-    from nestopt.cli.output import note
-    from nestopt.collective.model.topology import Topology
-    from nestopt.core.io import read_json
-    from nestopt.instances.network import network_of
-    from nestopt.instances.readers import write
-    from nestopt.instances.topologies import network_by_name
-
     target = writable("--output", output)
     if source.endswith(".json") or Path(source).is_file():
         network = network_of(Topology.from_json(read_json(source), file=source))

@@ -7,8 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from nestopt.cli.collective_table import make_table
+from nestopt.cli.inputs import writable
+from nestopt.cli.output import note, print_json
 from nestopt.cli.parameters import JsonOption, TimeLimitOption
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.io import sha256_of, write_json
+from nestopt.instances.generate import KINDS
+from nestopt.instances.generate import generate as make
+from nestopt.instances.options import Options
 
 __all__ = ["generate"]
 
@@ -127,14 +134,6 @@ def generate(
       1  the parameters do not fit the family
       2  wrong command line
     """
-    from nestopt.cli.collective_table import make_table
-    from nestopt.cli.inputs import writable
-    from nestopt.cli.output import note, print_json
-    from nestopt.core.io import sha256_of, write_json
-    from nestopt.instances.generate import KINDS
-    from nestopt.instances.generate import generate as make
-    from nestopt.instances.options import Options
-
     for option, number in (
         ("--fail-npus", fail_npus),
         ("--fail-links", fail_links),

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nestopt import api
 from nestopt.core.errors import InputError, UsageError
+from nestopt.core.io import names_file, read_json
+from nestopt.core.result import Result
+from nestopt.core.units import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,12 +123,10 @@ class Source:
         job, on = _PARTS[self.problem]
         if fail is None:
             return self.names[job], self.names[on]
-        from nestopt.core.io import names_file
 
         numbers = fail.replace(" ", "")
         if not names_file(self.names[on]):
             return self.names[job], f"{self.names[on]}+fail:{numbers}"
-        from nestopt import api
         from nestopt.instances.failures import failed_by_number
 
         return self.names[job], failed_by_number(api.load(self.names[on], on), numbers)
@@ -136,8 +138,6 @@ def _names_an_entry(text: str) -> bool:
 
 
 def _read(file: str) -> Any:
-    from nestopt.core.io import read_json
-
     return read_json(file)
 
 
@@ -162,8 +162,6 @@ def read_result(file: str) -> Result:
     InputError
         If the file cannot be read or is no result.
     """
-    from nestopt.core.result import Result
-
     return Result.from_json(_read(file), file=file)
 
 
@@ -195,8 +193,6 @@ def parse_limit(text: str | None) -> float:
     UsageError
         If it is no positive time.
     """
-    from nestopt.core.units import parse_time
-
     if text is None:
         return math.inf
     try:

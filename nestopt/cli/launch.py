@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nestopt.cli.inputs import read_result
+from nestopt.cli.output import definitions, note, print_json, quantity
+from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_name
+from nestopt.core.io import write_text
+from nestopt.core.units import format_bytes
+from nestopt.interop.launch import FRAMEWORKS, write
+from nestopt.interop.launch.compare import compare, nearest, price_plan
+from nestopt.interop.launch.job import CannotExpress, job_of
+from nestopt.interop.launch.reading import read_launch
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Plan
+from nestopt.placement.problem import cluster_of
+
 if TYPE_CHECKING:
     from nestopt.interop.launch.compare import Comparison, Priced
     from nestopt.interop.launch.job import Job
@@ -18,10 +31,6 @@ def export_launch(
     plan_file: str, framework: str, directory: str, model: str | None, time_limit: float
 ) -> None:
     """Write the launch files of a plan, or of the nearest plan that the framework can launch."""
-    from nestopt.cli.output import note, quantity
-    from nestopt.core.io import write_text
-    from nestopt.interop.launch import write
-
     job, reasons, before, after = _job(plan_file, framework, model, time_limit)
     files = write(framework, job)
     if reasons:
@@ -45,14 +54,6 @@ def _job(
     plan_file: str, framework: str, model: str | None, time_limit: float
 ) -> tuple[Job, tuple[str, ...], float, float]:
     """The job to write, why the plan itself was not, and both plans' seconds."""
-    from nestopt.cli.inputs import read_result
-    from nestopt.core.errors import NestoptError, UsageError, unknown_name
-    from nestopt.interop.launch import FRAMEWORKS, write
-    from nestopt.interop.launch.compare import nearest, price_plan
-    from nestopt.interop.launch.job import CannotExpress, job_of
-    from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.plan import Plan
-
     if framework not in FRAMEWORKS:
         raise unknown_name("framework", framework, FRAMEWORKS)
     result = read_result(plan_file)
@@ -81,7 +82,6 @@ def _job(
 
 def _architecture(name: str, workload: str) -> Transformer:
     """The transformer of a named workload, with the settings in its name."""
-    from nestopt.core.errors import UsageError
     from nestopt.core.registry import architecture
 
     try:
@@ -96,8 +96,6 @@ def _architecture(name: str, workload: str) -> Transformer:
 def _directory(text: str) -> Any:
     from pathlib import Path
 
-    from nestopt.core.errors import InputError
-
     path = Path(text)
     if path.exists() and not path.is_dir():
         raise InputError("is a file; expected a directory", file=text, field="--output")
@@ -110,12 +108,6 @@ def import_launch(
 ) -> None:
     """Price what a user runs today, and say what to change."""
     from pathlib import Path
-
-    from nestopt.cli.output import print_json
-    from nestopt.core.errors import InputError
-    from nestopt.interop.launch.compare import compare
-    from nestopt.interop.launch.reading import read_launch
-    from nestopt.placement.problem import cluster_of
 
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -154,9 +146,6 @@ def _as_json(found: Comparison) -> dict[str, Any]:
 
 
 def _show(found: Comparison, cluster: str) -> None:
-    from nestopt.cli.output import definitions, quantity
-    from nestopt.core.units import format_bytes
-
     job, today = found.job, found.today
     print(f"{job.name} ({job.framework}): {job.world} ranks on {cluster}")
     need, room = today.memory[today.tightest]
@@ -188,8 +177,6 @@ def _show(found: Comparison, cluster: str) -> None:
 
 
 def _launchable(today: Priced, best: Priced) -> str:
-    from nestopt.cli.output import quantity
-
     text = f"{quantity('placement', best.seconds)} with one configuration for all stages"
     if today.fits:
         text += f"; today's plan takes {100 * (today.seconds / best.seconds - 1):.1f} % longer"

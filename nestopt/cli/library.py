@@ -8,8 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import read_result, thread_count
+from nestopt.cli.output import definitions, note, print_json, quantity, stdout_to_stderr
 from nestopt.cli.parameters import JsonOption
+from nestopt.collective.model.collective import PATTERNS
 from nestopt.core.errors import CheckError, UsageError, unknown_name
+from nestopt.core.verify import verify_file
+from nestopt.instances.jobs import FAMILIES
+from nestopt.instances.library import CLASSES, Archive, rows, show, update
+from nestopt.instances.topologies import FAMILIES as TOPOLOGIES
 
 __all__ = ["library"]
 
@@ -66,9 +73,6 @@ def list_entries(
       nestopt library list
       nestopt library list collective --json
     """
-    from nestopt.cli.output import print_json, quantity
-    from nestopt.instances.library import CLASSES, Archive, rows
-
     if problem is not None and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)
     table = rows(Archive.open(archive), problem)
@@ -107,9 +111,6 @@ def show_entry(
     Examples:
       nestopt library show ag-dgx1v
     """
-    from nestopt.cli.output import definitions, print_json, quantity
-    from nestopt.instances.library import Archive, show
-
     data = show(name, Archive.open(archive))
     if json:
         print_json({"schema": "nestopt.library-entry/1"} | data)
@@ -167,8 +168,6 @@ def verify_entries(
       0  everything holds
       5  something does not (named on stderr)
     """
-    from nestopt.cli.inputs import thread_count
-    from nestopt.cli.output import note, print_json, stdout_to_stderr
     from nestopt.instances.library import Archive, entries, read_runs, runs_path, verify, write_runs
 
     if record and not solve:
@@ -224,11 +223,6 @@ def update_entry(
       2  no library instance has this instance, objective and space
       5  the checker refuses it, or it contradicts the archive
     """
-    from nestopt.cli.inputs import read_result
-    from nestopt.cli.output import print_json
-    from nestopt.core.verify import verify_file
-    from nestopt.instances.library import Archive, update
-
     verify_file(result)
     with Archive.changing(archive) as known:
         lines = update(read_result(result), known, directory=Path(result).parent)
@@ -262,8 +256,6 @@ def list_names(
       nestopt library names
       nestopt library names workload
     """
-    from nestopt.cli.output import definitions, print_json
-
     if kind is not None and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     found = {name: _names(name) for name in KINDS if kind in (None, name)}
@@ -275,7 +267,6 @@ def list_names(
 
 def _names(kind: str) -> list[str]:
     if kind == "workload":
-        from nestopt.instances.jobs import FAMILIES
         from nestopt.instances.workloads import names
 
         return sorted([*names(), *FAMILIES])
@@ -284,10 +275,7 @@ def _names(kind: str) -> list[str]:
 
         return sorted([*names(), "tree"])
     if kind == "collective":
-        from nestopt.collective.model.collective import PATTERNS
-
         return sorted(PATTERNS)
-    from nestopt.instances.topologies import FAMILIES as TOPOLOGIES
 
     return sorted(TOPOLOGIES)
 
@@ -302,8 +290,6 @@ def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> None:
 
 def _text(data: dict[str, Any], key: str) -> str:
     """One value of an entry for people."""
-    from nestopt.cli.output import quantity
-
     value = data[key]
     if value is None or value == {} or (key == "space" and data["problem"] == "collective"):
         return ""

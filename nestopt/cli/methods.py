@@ -6,8 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from nestopt.asking import PARTS
+from nestopt.cli.output import definitions, print_json
 from nestopt.cli.parameters import JsonOption
+from nestopt.cli.setting_help import rows_text
 from nestopt.core.errors import unknown_name
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import method_names, methods_of
+from nestopt.core.settings import setting_of
+from nestopt.instances.recipe_keys import RECIPE_KEYS
 
 __all__ = ["methods"]
 
@@ -35,12 +42,6 @@ def methods(
       nestopt methods collective --json
     """
     from importlib import import_module
-
-    from nestopt.asking import PARTS
-    from nestopt.cli.output import print_json
-    from nestopt.core.problem import get_problem
-    from nestopt.core.registry import method_names, methods_of
-    from nestopt.instances.recipe_keys import RECIPE_KEYS
 
     if problem is not None and problem not in PROBLEMS:
         raise unknown_name("problem", problem, PROBLEMS)
@@ -76,10 +77,6 @@ def methods(
 
 def _print(name: str, table: dict[str, Any]) -> None:
     """One problem's methods, with the settings of each, and what names may carry."""
-    from nestopt.cli.output import definitions
-    from nestopt.cli.setting_help import rows_text
-    from nestopt.core.settings import setting_of
-    from nestopt.instances.recipe_keys import RECIPE_KEYS
 
     def rows(keys: list[str], method: str | None = None) -> str:
         found = {key: setting_of(name, key, method) for key in keys}

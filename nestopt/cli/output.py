@@ -9,6 +9,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.result import relative_gap
+from nestopt.core.units import format_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,8 +50,6 @@ def print_json(data: dict[str, Any]) -> None:
 
 def quantity(problem: str, value: float | None) -> str:
     """An objective or a bound for people: placement counts seconds, collectives picoseconds."""
-    from nestopt.core.units import format_seconds
-
     return "-" if value is None else format_seconds(value * _SECONDS_PER_UNIT.get(problem, 1.0))
 
 
@@ -116,8 +117,6 @@ class Progress:
         self._print(seconds, note)
 
     def _print(self, seconds: float, note: str) -> None:
-        from nestopt.core.result import relative_gap
-
         if self._console is None:
             from rich.console import Console
 

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from nestopt import api
+from nestopt.cli.inputs import writable
+from nestopt.cli.output import note
 from nestopt.cli.parameters import ResultArgument
 
 __all__ = ["plot"]
@@ -42,10 +45,6 @@ def plot(
       1  the file cannot be read, holds no solution, or matplotlib is missing
       2  wrong command line
     """
-    from nestopt import api
-    from nestopt.cli.inputs import writable
-    from nestopt.cli.output import note
-
     if output is None:
         api.plot(result)
         return

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nestopt.cli.output import console, print_json
 from nestopt.cli.parameters import CalibrationOption, FailOption, JsonOption
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.pricing import DEFAULT_SET
+from nestopt.fourd.models import dense_model
+from nestopt.fourd.overlap import Overlap
+from nestopt.placement.pricing.parameters import using_set
 
 if TYPE_CHECKING:
     from nestopt.fourd.overlap import Overlap
@@ -85,11 +90,7 @@ def rank4d(
       1  the job divides into no decomposition
       2  wrong command line
     """
-    from nestopt.cli.output import console, print_json
-    from nestopt.core.pricing import DEFAULT_SET
-    from nestopt.fourd.models import dense_model
     from nestopt.fourd.rank import describe, rank_table
-    from nestopt.placement.pricing.parameters import using_set
 
     if mode not in MODES:
         raise unknown_name("mode", mode, MODES)
@@ -110,8 +111,6 @@ def rank4d(
 
 def _overlap(text: str) -> Overlap:
     from dataclasses import fields
-
-    from nestopt.fourd.overlap import Overlap
 
     names = [field.name.replace("_", "-") for field in fields(Overlap)]
     wanted = [] if text == "none" else [part.strip() for part in text.split(",")]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import parse_limit, read_result, thread_count, writable
+from nestopt.cli.output import console, definitions, note, print_json, quantity
 from nestopt.cli.parameters import JsonOption, ResultArgument, ThreadsOption, TimeLimitOption
+from nestopt.collective.model.of_result import instance_of
+from nestopt.collective.model.survivors import survivors
+from nestopt.core.errors import UsageError
+from nestopt.core.io import write_json
+from nestopt.core.options import SolveOptions
+from nestopt.core.problem import get_problem
+from nestopt.core.registry import get_method
+from nestopt.core.units import format_bytes, format_seconds
+from nestopt.core.verify import verify
+from nestopt.placement.replan.solve import replan as solve
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -73,9 +86,6 @@ def replan(
       1  nothing fits, or the file holds no solution
       2  wrong command line
     """
-    from nestopt.cli.inputs import read_result, thread_count, writable
-    from nestopt.core.errors import UsageError
-
     loaded = read_result(result)
     devices = _numbers("--fail", fail)
     nodes = _numbers("--nodes-gone", nodes_gone)
@@ -89,8 +99,6 @@ def replan(
         made = _schedule(loaded, devices, time_limit, count)
         _deliver(made, target, as_json=json)
         return
-    from nestopt.cli.inputs import parse_limit
-    from nestopt.placement.replan.solve import replan as solve
 
     found = solve(
         loaded,
@@ -107,8 +115,6 @@ def replan(
 
 def _numbers(option: str, text: str | None) -> list[int]:
     """The numbers of a list such as ``17,203`` or ``8-15``."""
-    from nestopt.core.errors import UsageError
-
     found: list[int] = []
     for part in (text or "").split(","):
         if not part and text is None:
@@ -124,10 +130,6 @@ def _numbers(option: str, text: str | None) -> list[int]:
 
 
 def _horizon(text: str) -> float:
-    import math
-
-    from nestopt.core.errors import UsageError
-
     try:
         value = float(text)
     except ValueError:
@@ -139,23 +141,12 @@ def _horizon(text: str) -> float:
 
 def _schedule(old: Result, nodes: list[int], time_limit: str | None, threads: int) -> Result:
     """The collective of a result, synthesized for what is left."""
-    from nestopt.cli.inputs import parse_limit
-    from nestopt.collective.model.of_result import instance_of
-    from nestopt.collective.model.survivors import survivors
-    from nestopt.core.options import SolveOptions
-    from nestopt.core.registry import get_method
-
     options = SolveOptions(time_limit=parse_limit(time_limit), threads=threads)
     made: Result = get_method("collective", "greedy")(survivors(instance_of(old), nodes), options)
     return made
 
 
 def _deliver(result: Result, target: Any, *, as_json: bool) -> None:
-    from nestopt.cli.output import console, note, print_json
-    from nestopt.core.io import write_json
-    from nestopt.core.problem import get_problem
-    from nestopt.core.verify import verify
-
     verify(result)
     if target is not None:
         write_json(target, result.to_json())
@@ -169,9 +160,6 @@ def _deliver(result: Result, target: Any, *, as_json: bool) -> None:
 
 def _show(found: Replanned) -> None:
     """Candidates, what moves and what stays."""
-    from nestopt.cli.output import definitions, quantity
-    from nestopt.core.units import format_bytes, format_seconds
-
     moves = found.chosen.moves
     longer = found.chosen.seconds / found.old_seconds - 1
     rows = [

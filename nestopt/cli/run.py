@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import parse_limit
+from nestopt.cli.output import print_json
 from nestopt.cli.parameters import JsonOption
 from nestopt.core.errors import UsageError
+from nestopt.core.units import format_seconds, parse_bytes
+from nestopt.interop.run.data import check_dtype
+from nestopt.interop.run.launch import Job, launched, run_here, run_locally
+from nestopt.interop.run.runner import BACKENDS
 
 if TYPE_CHECKING:
     from nestopt.interop.run.launch import Report
@@ -78,12 +84,6 @@ def run(
       2  wrong command line
       5  wrong data (rank, chunk and element are named)
     """
-    from nestopt.cli.inputs import parse_limit
-    from nestopt.cli.output import print_json
-    from nestopt.interop.run.data import check_dtype
-    from nestopt.interop.run.launch import Job, launched, run_here, run_locally
-    from nestopt.interop.run.runner import BACKENDS
-
     if backend not in BACKENDS:
         raise UsageError(f"--backend {backend}: expected {', '.join(BACKENDS)}")
     types = tuple(dict.fromkeys(word.strip() for word in dtype.split(",")))
@@ -107,8 +107,6 @@ def run(
 
 
 def _sizes(text: str) -> tuple[int | None, ...]:
-    from nestopt.core.units import parse_bytes
-
     found: list[int | None] = []
     for word in (each.strip() for each in text.split(",")):
         value = None if word == OWN else parse_bytes(word, "--sizes")
@@ -135,6 +133,4 @@ def _error(row: dict[str, Any]) -> str:
 
 
 def _seconds(value: float) -> str:
-    from nestopt.core.units import format_seconds
-
     return format_seconds(value)

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt import api
+from nestopt.cli.inputs import read_result
+from nestopt.cli.output import definitions, print_json, quantity, signed_percent
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.core.errors import unknown_name
+from nestopt.interop.loading import plan_in, schedule_in
+from nestopt.interop.simgrid_clock import MOST_SENDS, play_plan, play_schedule
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -48,10 +53,6 @@ def simulate(
       0  simulated
       1  the file cannot be read, is no result or no solution, or no SimGrid
     """
-    from nestopt import api
-    from nestopt.cli.inputs import read_result
-    from nestopt.cli.output import definitions, print_json, quantity, signed_percent
-
     loaded = read_result(result)
     played = api.simulate(result)
     if program is not None:
@@ -75,9 +76,6 @@ def simulate(
 
 def _foreign(program: str, loaded: Result, file: str) -> dict[str, float]:
     """What another program's clock says: ``foreign``, and its difference from ours."""
-    from nestopt.interop.loading import plan_in, schedule_in
-    from nestopt.interop.simgrid_clock import MOST_SENDS, play_plan, play_schedule
-
     if program != "simgrid":
         raise unknown_name("program", program, ("simgrid",))
     if loaded.problem == "placement":
@@ -87,8 +85,6 @@ def _foreign(program: str, loaded: Result, file: str) -> dict[str, float]:
 
 
 def _text(problem: str, key: str, value: Any) -> str:
-    from nestopt.cli.output import quantity
-
     if not isinstance(value, float):
         return str(value)
     if key.endswith("_difference"):

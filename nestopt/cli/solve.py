@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nestopt import api
+from nestopt.cli import inputs
+from nestopt.cli.compiling import announce_compilation
 from nestopt.cli.costs import (
     CheckpointOption,
     FailuresOption,
@@ -18,7 +21,19 @@ from nestopt.cli.costs import (
     RestartOption,
     SparesOption,
     TokensOption,
+    print_report,
+    report_of,
     terms_of,
+)
+from nestopt.cli.exits import exit_of
+from nestopt.cli.output import (
+    Progress,
+    console,
+    definitions,
+    note,
+    print_json,
+    quantity,
+    stdout_to_stderr,
 )
 from nestopt.cli.parameters import (
     CalibrationOption,
@@ -37,6 +52,9 @@ from nestopt.cli.parameters import (
 )
 from nestopt.cli.setting_help import epilog
 from nestopt.core.errors import NestoptError, UsageError
+from nestopt.core.io import keep_elsewhere
+from nestopt.core.problem import get_problem
+from nestopt.core.result import Limit, Reason
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -159,12 +177,6 @@ def solve(
       5  the checker refused the solution; nothing is written
       130, 143  Ctrl-C or SIGTERM before the search began, or a second one
     """
-    from nestopt import api
-    from nestopt.cli import inputs
-    from nestopt.cli.compiling import announce_compilation
-    from nestopt.cli.exits import exit_of
-    from nestopt.cli.output import Progress, stdout_to_stderr
-
     terms = terms_of(
         tokens, price=price, power=power, failures=failures, checkpoint=checkpoint,
         restart=restart, repair=repair, spares=spares,
@@ -216,18 +228,12 @@ def solve(
 
 def _unprinted(result: Result, target: Path | None, error: OSError) -> NestoptError:
     """The error of a result that nobody could be shown; it is kept if it was not written."""
-    from nestopt.core.io import keep_elsewhere
-
     kept = f"the result is in {target}" if target else keep_elsewhere(result.to_json(), "result")
     return NestoptError(f"stdout: {error.strerror or error}; {kept}")
 
 
 def _print(result: Result, target: Path | None, terms: Terms | None, *, as_json: bool) -> None:
     """Print a checked result, and what it costs where that was asked."""
-    from nestopt.cli.costs import print_report, report_of
-    from nestopt.cli.output import console, note, print_json
-    from nestopt.core.problem import get_problem
-
     report = None
     if terms is not None and result.solution_json is not None:
         report = report_of(result, terms)
@@ -251,9 +257,6 @@ def _print(result: Result, target: Path | None, terms: Terms | None, *, as_json:
 
 def _explain(result: Result) -> None:
     """Say why there is no solution."""
-    from nestopt.cli.output import definitions, quantity
-    from nestopt.core.result import Limit, Reason
-
     ended = result.termination
     print(
         f"{result.instance.get('name', 'instance')}, by {result.method} in {result.seconds:.4g} s"

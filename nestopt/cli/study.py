@@ -7,8 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import writable
+from nestopt.cli.output import note, print_json
 from nestopt.cli.parameters import JsonOption
 from nestopt.core.errors import UsageError
+from nestopt.core.units import format_seconds
+from nestopt.study.cells import plan_study
+from nestopt.study.directory import (
+    check_records,
+    default_directory,
+    install,
+    make_directory,
+    open_study,
+    status,
+)
+from nestopt.study.export import write_csv, write_figures, write_latex
+from nestopt.study.report import write_report
+from nestopt.study.runner import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +37,15 @@ study = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="Run studies: many (instance, method, seed) cells, recorded one by one.",
+    help="""Run studies: many (instance, method, seed) cells, recorded one by one.
+
+    \b
+    Examples:
+      nestopt study run gaps.toml -o gaps
+      nestopt study status gaps
+      nestopt study resume gaps
+      nestopt study report gaps
+    """,
 )
 
 DirectoryArgument = Annotated[
@@ -106,9 +129,6 @@ def run(
       2  wrong command line
       130, 143  ended by Ctrl-C or SIGTERM with cells missing
     """
-    from nestopt.study.cells import plan_study
-    from nestopt.study.directory import default_directory, install, make_directory
-
     _refuse(jobs, scheduler)
     plan = plan_study(spec)
     if dry_run:
@@ -147,8 +167,6 @@ def resume(
       2  wrong command line
       130, 143  ended by Ctrl-C or SIGTERM with cells missing
     """
-    from nestopt.study.directory import check_records, open_study
-
     _refuse(jobs, scheduler)
     plan = open_study(directory)
 
@@ -167,10 +185,6 @@ def show_status(directory: DirectoryArgument, json: JsonOption = False) -> None:
       nestopt study status records/my-study
       nestopt study status records/my-study --json
     """
-    from nestopt.cli.output import print_json
-    from nestopt.core.units import format_seconds
-    from nestopt.study.directory import status
-
     found = status(directory)
     if json:
         print_json(found.to_json())
@@ -228,11 +242,6 @@ def report(
       nestopt study report records/my-study --latex tables --csv summary.csv
       nestopt study report records/my-study --figures figures
     """
-    from nestopt.cli.inputs import writable
-    from nestopt.cli.output import note
-    from nestopt.study.export import write_csv, write_figures, write_latex
-    from nestopt.study.report import write_report
-
     if output is None and latex is None and csv is None and figures is None:
         raise UsageError("nothing to write; expected --output, --latex, --csv or --figures")
     page = None if output is None else writable("--output", str(output), (".html", ".htm"))
@@ -280,9 +289,6 @@ def _execute(
     prepare: Callable[[], None],
     quiet: bool,
 ) -> None:
-    from nestopt.cli.output import note
-    from nestopt.study.runner import run_study
-
     with _Progress(quiet=quiet) as progress:
         run_study(plan, directory, jobs=jobs, scheduler=scheduler, prepare=prepare, tell=progress)
     if progress.failed:

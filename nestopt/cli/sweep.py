@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli import inputs
+from nestopt.cli.compiling import announce_compilation
 from nestopt.cli.costs import (
     CheckpointOption,
     FailuresOption,
@@ -18,6 +20,7 @@ from nestopt.cli.costs import (
     TokensOption,
     terms_of,
 )
+from nestopt.cli.output import note, print_json
 from nestopt.cli.parameters import (
     CollectiveOption,
     JsonOption,
@@ -27,7 +30,16 @@ from nestopt.cli.parameters import (
     TopologyOption,
     WorkloadOption,
 )
-from nestopt.core.errors import UsageError
+from nestopt.cli.sweep_plans import PlanSweep, sweep_plans
+from nestopt.collective.model.collective import PATTERNS
+from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS
+from nestopt.collective.model.topology import Topology
+from nestopt.collective.sweep import SWEEP_METHODS, sizes_between
+from nestopt.collective.sweep import sweep as rows_of
+from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.io import names_file, read_json
+from nestopt.core.registry import named
+from nestopt.core.units import format_bytes, format_seconds, parse_bytes
 
 if TYPE_CHECKING:
     from nestopt.collective.sweep import SweepRow
@@ -174,7 +186,6 @@ def sweep(
         raise UsageError("a sweep of plans needs --workload and --cluster")
     if tokens is None:
         raise UsageError("a sweep of plans needs --tokens, such as --tokens 15T")
-    from nestopt.cli.sweep_plans import PlanSweep, sweep_plans
 
     terms = terms_of(
         tokens, price=price, power=power, failures=failures, checkpoint=checkpoint,
@@ -201,16 +212,6 @@ def _sweep_collective(
     as_json: bool,
 ) -> None:
     """The sweep of a collective by buffer size."""
-    from nestopt.cli import inputs
-    from nestopt.cli.compiling import announce_compilation
-    from nestopt.cli.output import note, print_json
-    from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS
-    from nestopt.collective.model.topology import Topology
-    from nestopt.collective.sweep import SWEEP_METHODS
-    from nestopt.collective.sweep import sweep as rows_of
-    from nestopt.core.io import names_file, read_json
-    from nestopt.core.registry import named
-
     settings = inputs.parse_settings(setting)
     known = {"latency": LATENCY_MODELS, "sums": SUM_MODELS}
     for key, value in settings.items():
@@ -266,9 +267,6 @@ def _sweep_collective(
 
 
 def _pattern(name: str) -> str:
-    from nestopt.collective.model.collective import PATTERNS
-    from nestopt.core.errors import unknown_name
-
     if name not in PATTERNS:
         if name.partition(":")[0] in PATTERNS:
             raise UsageError(f"--collective {name}: a pattern alone; --sizes says how much")
@@ -277,9 +275,6 @@ def _pattern(name: str) -> str:
 
 
 def _sizes(text: str, factor: int) -> list[int]:
-    from nestopt.collective.sweep import sizes_between
-    from nestopt.core.units import parse_bytes
-
     def whole(part: str) -> int:
         value = parse_bytes(part.strip(), "--sizes")
         if value != int(value) or value < 1:
@@ -298,8 +293,6 @@ def _line(*cells: str) -> str:
 
 
 def _text(row: SweepRow) -> str:
-    from nestopt.core.units import format_bytes, format_seconds
-
     gap = 100 * (row.time_ps - row.bound_ps) / row.time_ps if row.time_ps else 0.0
     return _line(
         format_bytes(row.size),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nestopt import api
+from nestopt.cli import inputs
+from nestopt.cli.compiling import announce_compilation
+from nestopt.cli.output import note, print_json, stdout_to_stderr
 from nestopt.core.errors import UsageError
+from nestopt.core.registry import methods_of
+from nestopt.core.units import format_seconds
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.show.plot_sweep import plot_front
+from nestopt.placement.sweep import Cell, points, run_cells
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -37,11 +46,6 @@ def sweep_plans(
     asked: PlanSweep, terms: Terms, output: str | None, picture: str | None, *, as_json: bool
 ) -> None:
     """Solve every cell, print the table, write the picture."""
-    from nestopt.cli import inputs
-    from nestopt.cli.compiling import announce_compilation
-    from nestopt.cli.output import note, print_json
-    from nestopt.placement.sweep import points, run_cells
-
     endings = (".pdf", ".png", ".svg")
     target = None if picture is None else inputs.writable("--plot", picture, endings)
     file = None if output is None else inputs.writable("--output", output, (".jsonl",))
@@ -61,27 +65,16 @@ def sweep_plans(
     else:
         _print(made, terms)
     if target is not None:
-        from nestopt.placement.show.plot_sweep import plot_front
-
         plot_front(made, terms, target)
         note(f"wrote {target}")
 
 
 def _solve(cell: Cell, method: str) -> Result:
-    from nestopt import api
-    from nestopt.cli.output import stdout_to_stderr
-
     with stdout_to_stderr():
         return api.solve(cell.instance, method=method, time_limit=cell.time_limit, seed=cell.seed)
 
 
 def _cells(asked: PlanSweep) -> list[Cell]:
-    from nestopt import api
-    from nestopt.cli import inputs
-    from nestopt.core.registry import methods_of
-    from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.sweep import Cell
-
     known = methods_of("placement")
     for name in asked.methods:
         if name not in known:
@@ -156,8 +149,6 @@ def _line(*cells: str) -> str:
 
 
 def _print(made: list[Point], terms: Terms) -> None:
-    from nestopt.core.units import format_seconds
-
     cluster = ""
     last = "money" if terms.price is not None else "device-h"
     print(_line("devices", "batch", "iteration", "MFU", "tokens/s", "days", last, "goodput",

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nestopt.cli.inputs import parse_limit, parse_settings, writable
+from nestopt.cli.launch import import_launch
+from nestopt.cli.output import note, print_json
 from nestopt.cli.parameters import ClusterOption, JsonOption, TimeLimitOption
 from nestopt.core.errors import InputError, UsageError, unknown_name
+from nestopt.core.io import write_json
+from nestopt.core.units import format_rate, parse_bandwidth, parse_bytes
+from nestopt.instances.clustering import cluster_of
+from nestopt.instances.readers import FORMATS, read
+from nestopt.instances.trees import device_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,14 +108,7 @@ def import_file(
       1  the file is malformed (file, line and field are named)
       2  wrong command line
     """
-    from nestopt.cli.inputs import parse_settings, writable
-    from nestopt.cli.output import note, print_json
-    from nestopt.core.io import write_json
-
     if format_name == "launch":
-        from nestopt.cli.inputs import parse_limit
-        from nestopt.cli.launch import import_launch
-
         if cluster is None:
             raise UsageError("import launch needs --cluster, where the job runs")
         limit = 60.0 if time_limit is None else parse_limit(time_limit)
@@ -150,8 +151,6 @@ def import_file(
 def _read_network(
     format_name: str, file: str, settings: dict[str, str], *, strict: bool
 ) -> tuple[Network, tuple[str, ...]]:
-    from nestopt.instances.readers import FORMATS, read
-
     if format_name not in FORMATS:
         raise unknown_name("format", format_name, (*FORMATS, *JOBS))
     _refuse_unknown(format_name, settings, FORMATS[format_name].settings)
@@ -170,7 +169,6 @@ def _read_job(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """An instance of one of the published partitioning problems."""
     if format_name == "piper":
-        from nestopt.core.units import parse_bandwidth, parse_bytes
         from nestopt.instances.readers.piper import read_piper
 
         memory, bandwidth = settings.get("memory"), settings.get("bandwidth")
@@ -207,9 +205,6 @@ def _count(settings: dict[str, str], key: str) -> int | None:
 
 
 def _cluster(network: Network, device: str) -> dict[str, Any]:
-    from nestopt.instances.clustering import cluster_of
-    from nestopt.instances.trees import device_type
-
     cluster, _ = cluster_of(network, device_type(device, "--device"))
     return cluster.to_json()
 
@@ -225,6 +220,4 @@ def _totals(network: Network) -> dict[str, Any]:
 
 
 def _shown(key: str, value: Any) -> str:
-    from nestopt.core.units import format_rate
-
     return format_rate(value) if key == "total_bandwidth" else str(value)

@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
+from nestopt.cli.output import console, print_json
 from nestopt.cli.parameters import CalibrationOption, JsonOption
+from nestopt.core.pricing import DEFAULT_SET
+from nestopt.fourd.report import describe, totals
+from nestopt.placement.pricing.parameters import using_set
 
 __all__ = ["validate"]
 
@@ -38,11 +42,7 @@ def validate(
       nestopt validate
       nestopt validate --table narayanan2021_table1 --json
     """
-    from nestopt.cli.output import console, print_json
-    from nestopt.core.pricing import DEFAULT_SET
-    from nestopt.fourd.report import describe, totals
     from nestopt.fourd.validate import validate as compare
-    from nestopt.placement.pricing.parameters import using_set
 
     with using_set(calibration or DEFAULT_SET):
         reports = compare(table or ())

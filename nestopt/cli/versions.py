@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from nestopt.cli.inputs import thread_count
+from nestopt.cli.output import print_json
 from nestopt.cli.parameters import JsonOption
+from nestopt.core.result import versions
 
 __all__ = ["show_versions"]
 
@@ -20,10 +23,6 @@ def show_versions(json: JsonOption = False) -> None:
     """
     import platform
     from importlib.metadata import PackageNotFoundError, version
-
-    from nestopt.cli.inputs import thread_count
-    from nestopt.cli.output import print_json
-    from nestopt.core.result import versions
 
     found = versions()
     for package in _MORE:

@@ -9,7 +9,13 @@ from nestopt.collective.model.collective import Collective
 from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS, CollectiveInstance
 from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
 from nestopt.collective.model.topology import Topology
+from nestopt.collective.show.describe import describe
+from nestopt.collective.show.page import schedule_page
+from nestopt.collective.show.plot import plot_schedule
+from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError, UsageError
+from nestopt.core.io import names_file, read_json, write_text
+from nestopt.core.registry import named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,12 +127,8 @@ class CollectiveProblem:
         """
         instance, schedule = _drawable(result, directory)
         if target.suffix.lower() == ".html":
-            from nestopt.collective.show.page import schedule_page
-            from nestopt.core.io import write_text
-
             write_text(target, schedule_page(instance, schedule).html())
             return
-        from nestopt.collective.show.plot import plot_schedule
 
         plot_schedule(instance, schedule, target)
 
@@ -141,22 +143,16 @@ class CollectiveProblem:
             If there is no schedule, or too large a one.
         """
         from nestopt.collective.show.chart import schedule_chart
-        from nestopt.core.charts import rendered
 
         return rendered(schedule_chart(*_drawable(result, directory), width), colour=colour)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
-        from nestopt.collective.show.describe import describe
-
         describe(result, console)
 
 
 def _part(kind: type[Any], what: str, given: Any) -> Any:
     """A topology or collective: an object, or that of a file or a library name."""
-    from nestopt.core.io import names_file, read_json
-    from nestopt.core.registry import named
-
     if isinstance(given, kind):
         return given
     if not isinstance(given, (str, PurePath)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestopt.core.errors import UsageError, unknown_name
+from nestopt.core.registry import methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,6 @@ def refuse_contradictions(
     UsageError
         Naming the choice (with a suggestion for an unknown name).
     """
-    from nestopt.core.registry import methods_of
-
     if objective is not None and objective not in OBJECTIVES[problem]:
         raise unknown_name(f"{problem} objective", objective, OBJECTIVES[problem])
     if space is not None and problem != "placement":
@@ -72,8 +71,6 @@ def split_settings(settings: dict[str, str], problem: Problem, method: str | Non
         If none knows a key (with a suggestion). Methods of other distributions state no keys and
         get every key that nothing else reads.
     """
-    from nestopt.core.registry import methods_of
-
     rows = methods_of(problem.name)
     open_ended = method is not None and method not in rows
     known = rows[method].all_settings if method in rows else ()
@@ -116,8 +113,6 @@ def state(
     InputError
         If a value of the space is wrong.
     """
-    from nestopt.core.registry import methods_of
-
     schema = getattr(instance, "schema", None)
     if hasattr(problem, "stated") and schema is None:
         return problem.stated(instance, objective, space, settings.space), settings.method

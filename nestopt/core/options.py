@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import UsageError
+from nestopt.core.errors import InputError, UsageError
 from nestopt.core.settings import as_text
+from nestopt.core.units import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,9 +94,6 @@ class SolveOptions:
 
 def _seconds(value: Any) -> float:
     if isinstance(value, str):
-        from nestopt.core.errors import InputError
-        from nestopt.core.units import parse_time
-
         try:
             value = parse_time(value)
         except InputError as error:

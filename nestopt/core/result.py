@@ -13,8 +13,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nestopt._version import __version__
 from nestopt.core.errors import InputError, NestoptError
+from nestopt.core.io import sha256_of, validate_model
 from nestopt.core.termination import Limit, Reason, Termination, relative_gap
+from nestopt.core.units import format_seconds
 
 if TYPE_CHECKING:
     from nestopt.core.instance import Instance
@@ -112,8 +115,6 @@ class Result:
         return f"<Result of {self.method}: {self._line()}>"
 
     def _line(self) -> str:
-        from nestopt.core.units import format_seconds
-
         unit = 1e-12 if self.problem == "collective" else 1.0
         ended = self.termination
         words = [ended.reason.value]
@@ -188,7 +189,6 @@ class Result:
         InputError
             Naming the file, the field, the value found and what was expected.
         """
-        from nestopt.core.io import validate_model
         from nestopt.core.result_file import ResultFile
 
         read = validate_model(ResultFile, data, file=file)
@@ -230,8 +230,6 @@ def _unfinite(value: float | int | str | None) -> float | int | None:
 
 def instance_record(instance: Instance) -> dict[str, Any]:
     """What a result keeps of its instance: name, sha256 of the data, and the data."""
-    from nestopt.core.io import sha256_of
-
     data = instance.to_json()
     return {"name": instance.name, "sha256": sha256_of(data), "data": data}
 
@@ -239,8 +237,6 @@ def instance_record(instance: Instance) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Versions of Python and of every library that is installed and matters for a result."""
     from importlib.metadata import PackageNotFoundError, version
-
-    from nestopt._version import __version__
 
     found = {"nestopt": __version__, "python": platform.python_version()}
     for package in ("numpy", "numba", "scipy", "networkx", "pulp", "highspy", "ortools"):

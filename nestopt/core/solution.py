@@ -5,6 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from nestopt.core.errors import NestoptError
+from nestopt.core.io import write_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -103,8 +106,6 @@ class Pictured:
         """
         text = str(import_module(self.views).page(self))
         if path is not None:
-            from nestopt.core.io import write_text
-
             write_text(path, text)
         return text
 
@@ -159,8 +160,6 @@ class PlainSolution:
 
     def plot(self, ax: Any = None) -> Any:
         """Refused: such a solution has no picture."""
-        from nestopt.core.errors import NestoptError
-
         raise NestoptError(f"{self!r} has no picture")
 
     def chart(self, width: int = 80) -> str:
@@ -180,8 +179,6 @@ def as_frame(table: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> DataFram
     NestoptError
         If pandas is not installed, with what to do.
     """
-    from nestopt.core.errors import NestoptError
-
     try:
         from pandas import DataFrame
     except ModuleNotFoundError as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nestopt.core.errors import CheckError
+from nestopt.core.io import read_json, sha256_of
+from nestopt.core.problem import get_problem
+from nestopt.core.result import Reason, Result
 from nestopt.core.verdict import NotProvedError, Verdict
-
-if TYPE_CHECKING:
-    from nestopt.core.result import Result
 
 __all__ = ["verify", "verify_file"]
 
@@ -27,9 +26,6 @@ def verify_file(file: str) -> Verdict:
     CheckError
         If anything is wrong or not proved, with what and where.
     """
-    from nestopt.core.io import read_json
-    from nestopt.core.result import Result
-
     data = read_json(file)
     result = Result.from_json(data, file=file)
     verdict = verify(result, Path(file).parent)
@@ -59,8 +55,6 @@ def verify(result: Result, directory: Path | None = None) -> Verdict:
         If anything is wrong, with what and where; a `NotProvedError` if the result claims what
         neither the checker nor the file proves.
     """
-    from nestopt.core.problem import get_problem
-
     verdict = Verdict(_agrees_with_itself(result))
     try:
         verdict.add(get_problem(result.problem).check(result, directory=directory))
@@ -70,9 +64,6 @@ def verify(result: Result, directory: Path | None = None) -> Verdict:
 
 
 def _agrees_with_itself(result: Result) -> list[str]:
-    from nestopt.core.io import sha256_of
-    from nestopt.core.result import Reason
-
     reason = result.termination.reason
     solved = reason in (Reason.OPTIMAL, Reason.FEASIBLE)
     if solved != (result.solution_json is not None):
@@ -98,8 +89,6 @@ def _agrees_with_itself(result: Result) -> list[str]:
 
 def _check_bound_of(result: Result) -> None:
     """The bound is a number, infinite exactly if the result is infeasible, and not too high."""
-    from nestopt.core.result import Reason
-
     reason, bound, objective = result.termination.reason, result.bound, result.objective
     if math.isnan(bound):
         raise CheckError("bound: NaN is no bound")

@@ -18,7 +18,9 @@ MLCommons Chakra, ``et_def.proto`` (schema 0.0.4). Won et al., ASTRA-sim 2.0, IS
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,8 +205,6 @@ def write(found: Synthesized, target: Path, settings: dict[str, str]) -> list[Pa
 
 def _astra_sim(count: int) -> dict[str, bytes]:
     """System, network and memory files of ASTRA-sim: one byte a nanosecond between any two."""
-    import json
-
     direct = ["direct"]
     system = {
         "scheduling-policy": "FIFO",
@@ -234,8 +234,6 @@ def _astra_sim(count: int) -> dict[str, bytes]:
 
 def _write_all(target: Path, files: dict[str, bytes], about: dict[str, Any]) -> list[Path]:
     """Write a directory beside its place and rename it."""
-    import json
-    import os
     import shutil
     import tempfile
 

@@ -5,14 +5,30 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError, UsageError, naming
+from nestopt.core.io import names_file, read_json, write_text
 from nestopt.core.pricing import DEFAULT_SET
+from nestopt.core.registry import named
+from nestopt.placement.judge.check import check_result
+from nestopt.placement.judge.simulate import simulate
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
+from nestopt.placement.model.collective_table import CollectiveTable
 from nestopt.placement.model.instance import PlacementInstance
 from nestopt.placement.model.of_result import instance_of
+from nestopt.placement.model.plan import Plan
 from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
 from nestopt.placement.model.workload import Workload
+from nestopt.placement.partitioning.maxload import check as check_split
+from nestopt.placement.partitioning.maxload.outcome import load_bound
+from nestopt.placement.partitioning.maxload.units import make_units
+from nestopt.placement.partitioning.piper import check as check_stages
+from nestopt.placement.partitioning.piper.outcome import work_bound
+from nestopt.placement.pricing.parameters import using_set
+from nestopt.placement.show.describe import describe, describe_maxload, describe_piper
+from nestopt.placement.show.page import plan_page
+from nestopt.placement.show.plot import plot_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +38,6 @@ if TYPE_CHECKING:
     from nestopt.core.options import SolveOptions
     from nestopt.core.result import Result
     from nestopt.core.verdict import Verdict
-    from nestopt.placement.model.plan import Plan
     from nestopt.placement.partitioning.maxload import MaxLoadProblem
     from nestopt.placement.partitioning.piper import PiperProblem
 
@@ -79,8 +94,6 @@ class PlacementProblem:
         InputError
             If a file or a value is wrong.
         """
-        from nestopt.placement.pricing.parameters import using_set
-
         if settings.get("model", "pipeline") != "pipeline":
             raise UsageError("model: a published model is read from files; give two names")
         with using_set(settings.get("pricing", DEFAULT_SET)) as parameters:
@@ -141,14 +154,9 @@ class PlacementProblem:
         """
         model = _model_of(result)
         if model == "max-load":
-            from nestopt.placement.partitioning.maxload import check as check_split
-
             return check_split(result)
         if model == "piper":
-            from nestopt.placement.partitioning.piper import check as check_stages
-
             return check_stages(result)
-        from nestopt.placement.judge.check import check_result
 
         return check_result(result)
 
@@ -160,14 +168,9 @@ class PlacementProblem:
             found: list[dict[str, Any]] = bounds(instance, options)
             return found
         if instance.schema == models.SCHEMAS["piper"]:
-            from nestopt.placement.partitioning.piper.outcome import work_bound
-
             value = work_bound(instance)
             relaxes = "transfers, exchange and memory; fastest variants, work divides evenly"
         else:
-            from nestopt.placement.partitioning.maxload.outcome import load_bound
-            from nestopt.placement.partitioning.maxload.units import make_units
-
             value = load_bound(instance, make_units(instance))
             relaxes = (
                 "transfers, order and memory; a unit on its faster device, work divides evenly"
@@ -177,7 +180,6 @@ class PlacementProblem:
     def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
         """Event simulation of a result's plan beside the closed form."""
         plan = _plan_of(result, "simulate")
-        from nestopt.placement.judge.simulate import simulate
 
         return simulate(*plan)
 
@@ -185,12 +187,8 @@ class PlacementProblem:
         """Draw a result's plan: its stages on the cluster and its timeline."""
         plan = _plan_of(result, "draw")
         if target.suffix.lower() == ".html":
-            from nestopt.core.io import write_text
-            from nestopt.placement.show.page import plan_page
-
             write_text(target, plan_page(*plan).html())
             return
-        from nestopt.placement.show.plot import plot_plan
 
         plot_plan(*plan, target)
 
@@ -199,15 +197,12 @@ class PlacementProblem:
     ) -> str:
         """A result's plan in characters: stages on the devices, start and end of the pipeline."""
         plan = _plan_of(result, "draw")
-        from nestopt.core.charts import rendered
         from nestopt.placement.show.chart import plan_chart
 
         return rendered(plan_chart(*plan, width), colour=colour)
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
-        from nestopt.placement.show.describe import describe, describe_maxload, describe_piper
-
         shown = {"max-load": describe_maxload, "piper": describe_piper}
         shown.get(_model_of(result) or "", describe)(result, console)
 
@@ -223,9 +218,6 @@ def _name(part: Any, kind: str) -> str:
 
 def _workload_of(name: str) -> Workload:
     """The workload of a library name, of a file, or of a model's configuration file."""
-    from nestopt.core.io import names_file, read_json
-    from nestopt.core.registry import named
-
     if names_file(name):
         data = read_json(name)
         # a configuration of a model needs settings, which the library's reader asks for
@@ -245,9 +237,6 @@ def cluster_of(name: str) -> Cluster:
     InputError
         If the file or a value is wrong.
     """
-    from nestopt.core.io import names_file, read_json
-    from nestopt.core.registry import named
-
     if names_file(name):
         return Cluster.from_json(read_json(name), file=name)
     cluster: Cluster = named("cluster", name)
@@ -255,9 +244,6 @@ def cluster_of(name: str) -> Cluster:
 
 
 def _with_table(cluster: Cluster, file: str) -> Cluster:
-    from nestopt.core.io import read_json
-    from nestopt.placement.model.collective_table import CollectiveTable
-
     table = CollectiveTable.from_json(read_json(file), file=file)
     with naming(file):
         table.check_levels(cluster.levels)
@@ -269,8 +255,6 @@ def _model_of(result: Result) -> str | None:
 
 
 def _plan_of(result: Result, verb: str) -> tuple[Workload, Cluster, Plan]:
-    from nestopt.placement.model.plan import Plan
-
     model = _model_of(result)
     if model is not None:
         raise NestoptError(f"a plan of the {model} model has no timeline to {verb}")

@@ -13,7 +13,9 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nestopt._version import __version__
 from nestopt.core.errors import InputError
+from nestopt.core.io import sha256_of
 from nestopt.core.lines import LineFile, read_lines
 from nestopt.placement.economics.report import Figures
 
@@ -55,9 +57,6 @@ class Cell:
     @property
     def key(self) -> str:
         """A hash of all that the answer depends on."""
-        from nestopt._version import __version__
-        from nestopt.core.io import sha256_of
-
         return sha256_of(
             {
                 "instance": sha256_of(self.instance.to_json()),

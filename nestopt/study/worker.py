@@ -24,13 +24,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from nestopt.api import check, prepare
+from nestopt.core.errors import CheckError, NestoptError
+from nestopt.core.io import sha256_of
+from nestopt.core.options import SolveOptions
+from nestopt.core.pricing import FIRST_SET
+from nestopt.core.registry import methods_of
+from nestopt.core.result import as_json_number, instance_record
+from nestopt.placement.model.words import Structure
+from nestopt.study.outcome import blank_record, fill, peak_memory
+from nestopt.study.ranking import METHOD as RANKING
+from nestopt.study.ranking import judge
+from nestopt.study.recipes import Recipe
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nestopt.api import Prepared
     from nestopt.core.instance import Instance
-    from nestopt.core.options import SolveOptions
-    from nestopt.study.recipes import Recipe
 
 __all__ = ["Trace", "count_cpu", "cpu_seconds", "main", "solve_cell"]
 
@@ -74,8 +85,6 @@ class Trace:
         self, seconds: float, objective: float | None, bound: float, *, last: bool = False
     ) -> None:
         """Take a row if it improves the objective or the bound; bounds alone not too often."""
-        from nestopt.core.result import as_json_number
-
         improved = objective is not None and (
             self._objective is None or objective < self._objective
         )
@@ -163,10 +172,6 @@ def solve_cell(
     """
     import traceback
 
-    from nestopt.core.errors import NestoptError
-    from nestopt.study.outcome import blank_record, peak_memory
-    from nestopt.study.ranking import METHOD as RANKING
-
     record = blank_record(cell)
     trace = Trace(lambda row: tell({"trace": row}))
     try:
@@ -190,9 +195,7 @@ def solve_cell(
 def _rank(
     definition: dict[str, Any], record: dict[str, Any], tell: Callable[[dict[str, Any]], Any]
 ) -> None:
-    from nestopt.core.pricing import FIRST_SET
     from nestopt.placement.pricing.parameters import using_set
-    from nestopt.study.ranking import judge
 
     names = definition["instance"]["names"]
     name = f"{names['workload']} on {names['cluster']}"
@@ -229,14 +232,6 @@ def _solve(
     tell: Callable[[dict[str, Any]], Any],
 ) -> None:
     """Build, solve, check, and fill the record in."""
-    from nestopt.api import check, prepare
-    from nestopt.core.errors import CheckError
-    from nestopt.core.io import sha256_of
-    from nestopt.core.registry import methods_of
-    from nestopt.core.result import instance_record
-    from nestopt.study.outcome import fill
-    from nestopt.study.recipes import Recipe
-
     recipe = Recipe(**definition["instance"])
     instance: Instance = _stated(recipe.build(directory), definition)
     recorded = instance_record(instance)
@@ -270,7 +265,6 @@ def _stated(instance: Any, definition: dict[str, Any]) -> Any:
     if "plans" not in definition:
         return instance
     from nestopt.placement.model.space import PlanSpace
-    from nestopt.placement.model.words import Structure
 
     structure = Structure.of_record(definition["space"], definition.get("orders", ""))
     space = PlanSpace.parse(f"{definition['plans']} {structure}")
@@ -285,9 +279,6 @@ def _warm_up(recipe: Recipe, definition: dict[str, Any], prepared: Prepared) -> 
     short.
     """
     from dataclasses import replace
-
-    from nestopt.core.errors import NestoptError
-    from nestopt.study.recipes import Recipe
 
     names = dict(WARM_UP[recipe.problem])
     if recipe.problem == "collective" and not recipe.files:
@@ -319,8 +310,6 @@ def cpu_seconds() -> float:
 
 
 def _options(definition: dict[str, Any], scratch: Path, trace: Trace) -> SolveOptions:
-    from nestopt.core.options import SolveOptions
-
     limit = definition["time_limit"]
     return SolveOptions(
         time_limit=math.inf if limit is None else limit,

@@ -14,6 +14,7 @@ import nestopt as package
 from nestopt.cli.app import COMMANDS
 from nestopt.cli.library import library
 from nestopt.cli.output import signed_percent
+from nestopt.cli.study import study
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ PAGES = [
     (),
     *((name,) for name in COMMANDS),
     *(("library", str(row.name)) for row in library.registered_commands),
+    *(("study", str(row.name)) for row in study.registered_commands),
 ]
 
 

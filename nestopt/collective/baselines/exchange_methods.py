@@ -5,6 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from nestopt.collective.baselines.exchange import exchange_schedule
+from nestopt.collective.bounds import best_bound
+from nestopt.collective.greedy.solve import Synthesis, schedule_result
+from nestopt.collective.judge.check import check_schedule
+from nestopt.collective.model.connectivity import find_separation
 from nestopt.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,12 +36,6 @@ def solve_mixed(instance: CollectiveInstance, options: SolveOptions) -> Result:
 
 
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
-    from nestopt.collective.baselines.exchange import exchange_schedule
-    from nestopt.collective.bounds import best_bound
-    from nestopt.collective.greedy.solve import Synthesis, schedule_result
-    from nestopt.collective.judge.check import check_schedule
-    from nestopt.collective.model.connectivity import find_separation
-
     begin = time.perf_counter()
     separation = find_separation(instance)
     if separation is not None:

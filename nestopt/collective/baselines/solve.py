@@ -17,6 +17,7 @@ import numpy as np
 from nestopt.collective.baselines.messages import ALGORITHMS, Group, Journeys
 from nestopt.collective.baselines.orders import binary_tree, dimensions, ring_order
 from nestopt.collective.baselines.play import NO_LIMIT, play
+from nestopt.collective.bounds import best_bound
 from nestopt.collective.bounds._kernels import shortest
 from nestopt.collective.greedy.join import retime
 from nestopt.collective.judge.check import check_schedule, check_unicast
@@ -289,7 +290,6 @@ def _joined(instance: CollectiveInstance, made: list[Schedule]) -> Schedule:
 
 
 def _solve(name: str, instance: CollectiveInstance, options: SolveOptions) -> Result:
-    from nestopt.collective.bounds import best_bound
     from nestopt.collective.greedy.solve import Synthesis, schedule_result
 
     begin = time.perf_counter()

@@ -24,6 +24,7 @@ from nestopt.collective.greedy.parts import schedule_parts
 from nestopt.collective.greedy.steps import equal_step
 from nestopt.collective.model.connectivity import find_separation
 from nestopt.collective.model.of_result import in_columns
+from nestopt.collective.model.store import INLINE_SENDS, write_store
 from nestopt.core.errors import UsageError
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 
@@ -164,8 +165,6 @@ def _solution(
     instance: CollectiveInstance, schedule: AnySchedule, options: SolveOptions
 ) -> dict[str, Any]:
     """JSON of a schedule; what is too large for that goes into a directory beside the result."""
-    from nestopt.collective.model.store import INLINE_SENDS, write_store
-
     store = options.set.get("store")
     if store is not None:
         return write_store(store, schedule)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nestopt.collective.model.instance import CollectiveInstance
+from nestopt.collective.model.steps import StepSchedule
+from nestopt.collective.model.store import load_solution
 from nestopt.core.errors import CheckError, NestoptError
 
 if TYPE_CHECKING:
@@ -38,8 +40,6 @@ def schedule_of(result: Result, directory: Path | None) -> AnySchedule:
     NestoptError
         If it has no schedule, or a damaged one.
     """
-    from nestopt.collective.model.store import load_solution
-
     if result.solution_json is None:
         raise NestoptError("the result has no schedule")
     return load_solution(result.solution_json, directory=directory)
@@ -47,8 +47,6 @@ def schedule_of(result: Result, directory: Path | None) -> AnySchedule:
 
 def in_columns(instance: CollectiveInstance, schedule: AnySchedule) -> Schedule:
     """A schedule as columns of sends, whichever form it has."""
-    from nestopt.collective.model.steps import StepSchedule
-
     if isinstance(schedule, StepSchedule):
         return schedule.to_schedule(instance.topology)
     return schedule

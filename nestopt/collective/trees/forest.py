@@ -26,6 +26,7 @@ import numpy as np
 
 from nestopt.collective.bounds._budget import Budget
 from nestopt.collective.bounds.bottleneck import bottleneck_cut, pair_cut
+from nestopt.collective.trees.kernels import feasible, pack, split_off, workspace
 from nestopt.core.errors import SolverError
 
 if TYPE_CHECKING:
@@ -291,8 +292,6 @@ def _split_all(
     most: int,
 ) -> NDArray[np.int64]:
     """Capacities between the nodes of the group once all others are split off."""
-    from nestopt.collective.trees.kernels import feasible, split_off, workspace
-
     nodes = topology.num_nodes
     cap = np.zeros((nodes + 1, nodes + 1), dtype=np.int64)
     cap[:nodes, :nodes] = capacity
@@ -327,8 +326,6 @@ def _pack_all(
     pools: Pools,
     slowness: dict[tuple[int, int], int],
 ) -> list[Tree]:
-    from nestopt.collective.trees.kernels import pack, workspace
-
     n = len(group)
     roots = np.arange(n) if root is None else np.flatnonzero(group == root)
     weights = np.full(len(roots), copies, dtype=np.int64)

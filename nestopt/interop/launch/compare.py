@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nestopt.core.options import SolveOptions
 from nestopt.core.registry import get_method
+from nestopt.interop.launch.arguments import changes
 from nestopt.interop.launch.job import CannotExpress, job_of
 from nestopt.interop.launch.megatron import PARALLEL, megatron_arguments
 from nestopt.interop.launch.torchtitan import write_torchtitan
@@ -143,7 +144,6 @@ def _plan(result: Result) -> Plan:
 
 def _changes(job: Launched, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
     """Arguments to change, in the words of the job's framework."""
-    from nestopt.interop.launch.arguments import changes
     from nestopt.interop.launch.reading import workload_of
 
     try:
@@ -164,8 +164,6 @@ def _changes(job: Launched, plan: Plan, cluster: Cluster) -> tuple[str, ...]:
 
 def _torchtitan_changes(job: Launched, target: Job) -> tuple[str, ...]:
     import tomllib
-
-    from nestopt.interop.launch.arguments import changes
 
     new = tomllib.loads(write_torchtitan(target)["job.toml"])
     rows = changes(job.arguments, new["parallelism"], list(new["parallelism"]))

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nestopt.core.errors import UsageError
+from nestopt.core.errors import CheckError, NestoptError, UsageError
+from nestopt.core.registry import get_method
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed, requested
 from nestopt.placement.bounds.general import compute_bound
+from nestopt.placement.bounds.why import explain
+from nestopt.placement.dp.solve import search_structured
+from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.lns.draft import Order
 from nestopt.placement.lns.prices import Prices
 from nestopt.placement.lns.search import Search
@@ -106,9 +110,6 @@ class _Run:
 
     def _warm(self, plan: Plan) -> None:
         """A plan of the user's, which must be one of the space."""
-        from nestopt.core.errors import CheckError
-        from nestopt.placement.judge.check.structure import check_structure
-
         try:
             check_structure(self.instance.workload, self.instance.cluster, plan)
         except CheckError as error:
@@ -119,8 +120,6 @@ class _Run:
         self.take(plan, "warm start")
 
     def _from_dp(self, quick: SolveOptions) -> None:
-        from nestopt.placement.dp.solve import search_structured
-
         structured = replace(self.given.space, structure=Structure.STRUCTURED)
         if self.given.space.structure is not Structure.GENERAL:
             structured = self.given.space
@@ -139,9 +138,6 @@ class _Run:
             self.take(found.plan, "dp")
 
     def _from_baseline(self, name: str, quick: SolveOptions) -> None:
-        from nestopt.core.errors import NestoptError
-        from nestopt.core.registry import get_method
-
         try:
             found = get_method("placement", name)(self.given, quick)
         except NestoptError:
@@ -237,8 +233,6 @@ class _Run:
         elif bound < math.inf:
             termination = Termination(Reason.NO_SOLUTION, self.limit)
         else:
-            from nestopt.placement.bounds.why import explain
-
             termination = Termination(Reason.INFEASIBLE)
             because = explain(self.instance, self.clock.check)
         return Result(

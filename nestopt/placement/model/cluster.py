@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.core.errors import InputError, naming
+from nestopt.core.io import validate_model
 from nestopt.core.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
 from nestopt.placement.model.collective_table import CollectiveTable
 
@@ -399,7 +400,6 @@ class Cluster:
         InputError
             Naming file, field, value and expectation.
         """
-        from nestopt.core.io import validate_model
         from nestopt.placement.model.files import ClusterFile, device_type_from_file
 
         model = validate_model(ClusterFile, data, file=file)

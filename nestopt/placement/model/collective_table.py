@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nestopt.core.errors import InputError, naming
+from nestopt.core.io import validate_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +154,6 @@ class CollectiveTable:
         InputError
             Naming file, field, value and expectation.
         """
-        from nestopt.core.io import validate_model
         from nestopt.placement.model.files import CollectiveTableFile
 
         with naming(file):

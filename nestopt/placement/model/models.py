@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, UsageError
+from nestopt.core.io import read_json
+from nestopt.core.registry import read_published
 from nestopt.core.units import parse_bandwidth, parse_bytes
 
 if TYPE_CHECKING:
@@ -97,9 +99,6 @@ def parse_count(text: str, what: str) -> int:
 
 
 def _read(model: str, file: str) -> MaxLoadProblem | PiperProblem:
-    from nestopt.core.io import read_json
-    from nestopt.core.registry import read_published
-
     schema, origin = SCHEMAS[model], _ORIGINS[model]
     if not (file.endswith(".json") or Path(file).is_file()):
         raise UsageError(

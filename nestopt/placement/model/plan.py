@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from nestopt.core.errors import InputError, unknown_name
+from nestopt.core.errors import InputError, NestoptError, unknown_name
+from nestopt.core.io import validate_model
 from nestopt.core.solution import Pictured, as_frame
 from nestopt.placement.model.schedules import make_schedule
 
@@ -283,8 +284,6 @@ class Plan(Pictured):
         InputError, UsageError
             If a term is wrong, or the workload does not say how many tokens a sample has.
         """
-        from nestopt.core.errors import NestoptError
-
         if self.workload is None or self.cluster is None:
             raise NestoptError(
                 "the plan does not know what it is for; say plan.on(workload, cluster)"
@@ -321,7 +320,6 @@ class Plan(Pictured):
     @classmethod
     def from_json(cls, data: Any, *, file: str | None = None) -> Plan:
         """A plan from its JSON form (shape and types only; the checker judges it)."""
-        from nestopt.core.io import validate_model
         from nestopt.placement.model.files import PlanFile
 
         model = validate_model(PlanFile, data, file=file)

@@ -11,6 +11,7 @@ from nestopt.core.integers import divisors
 from nestopt.placement.model.grid import Grid, grid_of, hidden
 from nestopt.placement.model.plan import Hides
 from nestopt.placement.model.schedules import make_schedule
+from nestopt.placement.model.structure import structured_layouts
 from nestopt.placement.model.words import (
     ALL,
     Decomposition,
@@ -349,8 +350,6 @@ class PlanSpace:
         return None
 
     def _misplaced(self, plan: Plan, cluster: Cluster) -> Refusal | None:
-        from nestopt.placement.model.structure import structured_layouts
-
         if self.structure is Structure.GENERAL:
             return None
         wide = structured_layouts(cluster, plan)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, naming
+from nestopt.core.io import validate_model
 from nestopt.core.units import parse_bytes, parse_time
 
 if TYPE_CHECKING:
@@ -312,7 +313,6 @@ class Workload:
         InputError
             Naming file, field, value and expectation.
         """
-        from nestopt.core.io import validate_model
         from nestopt.placement.model.files import WorkloadFile
 
         model = validate_model(WorkloadFile, data, file=file)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError
 from nestopt.core.solution import NO_MATPLOTLIB, as_html, as_text
 from nestopt.placement.show.describe import name_ranges, number_ranges
 from nestopt.placement.show.orders import order_words
+from nestopt.placement.show.page import plan_page
+from nestopt.placement.show.plot import draw_cluster
 from nestopt.placement.show.plot_layout import lay_out
 
 if TYPE_CHECKING:
@@ -103,7 +106,6 @@ def _known(plan: Plan) -> tuple[Workload, Cluster]:
 
 def chart(plan: Plan, width: int) -> str:
     """A picture of characters."""
-    from nestopt.core.charts import rendered
     from nestopt.placement.show.chart import plan_chart
 
     return rendered(plan_chart(*_known(plan), plan, width))
@@ -111,8 +113,6 @@ def chart(plan: Plan, width: int) -> str:
 
 def page(plan: Plan) -> str:
     """An interactive page."""
-    from nestopt.placement.show.page import plan_page
-
     return plan_page(*_known(plan), plan).html()
 
 
@@ -125,7 +125,6 @@ def draw(plan: Plan, ax: Axes | None) -> Axes:
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
-        from nestopt.placement.show.plot import draw_cluster
     except ModuleNotFoundError as error:
         raise NestoptError(NO_MATPLOTLIB) from error
     draw_cluster(ax, plan.cluster, plan, lay_out(plan.cluster))
