@@ -11,10 +11,12 @@ from nestopt.collective.judge.check import check_schedule
 from nestopt.collective.judge.check_steps import check_steps
 from nestopt.collective.judge.simulate import simulate_schedule
 from nestopt.collective.model.collective import PATTERNS
+from nestopt.collective.model.instance import CollectiveInstance
 from nestopt.collective.model.schedule import COPY, REDUCE, Schedule
 from nestopt.collective.model.steps import StepSchedule
 from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import CheckError
+from nestopt.core.registry import named
 
 NETWORKS = ("mesh2d:3x3", "dgx1v", "dgx-a100:2x4", "uneven4")
 PAIR = Topology.from_links("pair", 2, [(0, 1, 0, 10**12), (1, 0, 0, 10**12)])
@@ -240,3 +242,14 @@ def test_simulation_closes_pauses_and_finds_circles() -> None:
     circle = Schedule.of([0, 0], [2, 3], [0, 1], 9)
     with pytest.raises(CheckError, match="2 of 2 sends wait for each other"):
         simulate_schedule(instance(path), circle)
+
+
+def test_many_short_sends_beside_a_long_one_are_simulated() -> None:
+    """The times of all sends are added up; none counts as if it were as long as the longest."""
+    topology = named("topology", "line:3")
+    whole = "scatter:size=100000GB;all-gather:size=1B,chunks=40000"
+    problem = CollectiveInstance(topology, named("collective", whole).on(topology))
+    schedule = schedule_of(problem, greedy(problem, effort=0.01))
+    longest = int(problem.transfer_ps(10**14).max())
+    assert schedule.num_sends * longest > 2**62
+    assert simulate_schedule(problem, schedule)["simulated"] == schedule.makespan_ps

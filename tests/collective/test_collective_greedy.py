@@ -302,11 +302,10 @@ def test_a_large_schedule_goes_beside_the_result(tmp_path, monkeypatch) -> None:
     from dataclasses import replace
 
     from nestopt.collective.greedy.solve import solve
-    from nestopt.collective.model import store
     from nestopt.collective.problem import PROBLEM
     from nestopt.core.options import SolveOptions
 
-    monkeypatch.setattr(store, "INLINE_SENDS", 1000)
+    monkeypatch.setattr("nestopt.collective.greedy.solve.INLINE_SENDS", 1000)
     problem = instance("mesh2d:20x20")
     options = SolveOptions(output=str(tmp_path / "r.json"))
     result = solve(problem, options)

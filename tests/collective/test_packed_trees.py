@@ -73,6 +73,7 @@ def verify_forest(
             for route, amount in routes:
                 assert (route[0], route[-1]) == (origin, goal)
                 assert not {int(v) for v in group} & set(route[1:-1])
+                assert len(set(route)) == len(route), "a loop"
                 for pair in pairwise(route):
                     carried[pair] = carried.get(pair, 0) + amount
         assert reached == {int(v) for v in group}
@@ -153,6 +154,15 @@ def test_forests_of_random_fabrics(seed: int, shape: tuple[int, bool], rooted: b
         # both directions of every cable alike: the cut is reached
         assert forest.optimal
         assert forest.ratio == ratio
+
+
+def test_joined_routes_close_no_loops() -> None:
+    """Ways through NPUs outside the group used to come back to one that they had passed."""
+    topology = named("topology", "dgx-a100:4x8,fabric=rail")
+    group = np.array([1, 3, 4, 8, 13, 14, 15, 22, 26, 28, 29, 30, 31], dtype=np.int32)
+    verify_forest(topology, group, find_forest(topology, group))
+    # a chunk of a byte, so that whole picoseconds and not rates decide
+    played(instance(topology, npus=group, chunk_size=1, chunks_per_npu=2, latency="pipelined"))
 
 
 def played(problem: CollectiveInstance, cache: ForestCache | None = None) -> int:

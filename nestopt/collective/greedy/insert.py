@@ -107,7 +107,9 @@ def _chain(
     target: int,
     seed: int,
 ) -> tuple[int, Schedule]:
-    room = 2 * int(task.member[task.part_of].sum()) * int(np.diff(task.hop_ptr).max(initial=1))
+    # switches may copy and not reduce, or the reverse: hops may be longer one way than the other
+    steps = sum(int(np.diff(each.hop_ptr).max(initial=1)) for each in (task, back or task))
+    room = int(task.member[task.part_of].sum()) * steps
     chunk, link = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     start = np.empty(room, dtype=np.int64)
     search: Any = search_orders

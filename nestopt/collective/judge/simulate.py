@@ -48,10 +48,10 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
     check_columns(instance, schedule)
     topology, sends = instance.topology, schedule.num_sends
     occupancy, transfer = _durations(instance, schedule)
-    if sends * int(transfer.max(initial=0)) > LATEST_PS:
-        raise CheckError(
-            f"{sends} sends of up to {transfer.max()} ps can last longer than 2**62 ps"
-        )
+    # some send is on its way at any moment, so that all end by the sum of their times
+    whole_ps = _exact_sum(transfer)
+    if whole_ps > LATEST_PS:
+        raise CheckError(f"{sends} sends of {whole_ps} ps in all can last longer than 2**62 ps")
     place = schedule.chunk.astype(np.int64) * topology.num_nodes
     source, target = place + topology.src[schedule.link], place + topology.dst[schedule.link]
     places, compact = np.unique(np.concatenate([source, target]), return_inverse=True)
@@ -100,6 +100,11 @@ def simulate_schedule(instance: CollectiveInstance, schedule: Schedule) -> dict[
         "busiest_link_share": float(busy.max(initial=0.0) / whole),
         "mean_link_share": float(busy.mean() / whole) if len(busy) else 0.0,
     }
+
+
+def _exact_sum(values: NDArray[np.int64]) -> int:
+    """The sum of numbers that are not negative, even beyond 64 bits."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 def _durations(

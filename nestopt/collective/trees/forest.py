@@ -265,16 +265,28 @@ def _take(pool: deque[tuple[Route, int]], amount: int) -> list[tuple[Route, int]
     return taken
 
 
+def _without_loops(route: Route) -> Route:
+    """The route without what lies between two visits of the same node."""
+    direct: dict[int, None] = {}
+    for v in route:
+        if v in direct:
+            # back at v: forget what came after it
+            while next(reversed(direct)) != v:
+                direct.popitem()
+        direct[v] = None
+    return tuple(direct)
+
+
 def _join(
     first: list[tuple[Route, int]], second: list[tuple[Route, int]]
 ) -> list[tuple[Route, int]]:
-    """Routes of equal total amounts, one behind the other."""
+    """Routes of equal total amounts, one behind the other, without the loops this may close."""
     joined = []
     left, right = deque(first), deque(second)
     while left:
         (a, m), (b, n) = left.popleft(), right.popleft()
         part = min(m, n)
-        joined.append((a + b[1:], part))
+        joined.append((_without_loops(a + b[1:]), part))
         if m > part:
             left.appendleft((a, m - part))
         if n > part:

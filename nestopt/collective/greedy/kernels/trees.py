@@ -20,6 +20,9 @@ from nestopt.collective.greedy.kernels.gaps import first_gap, last_gap, release,
 
 __all__ = ["pack_trees"]
 
+# moments that are tried for a chunk's sum at even steps
+EVEN_STEPS = 32
+
 
 @njit(cache=True, nogil=True, inline="always")
 def _cross(
@@ -244,6 +247,7 @@ def pack_trees(
         c = turns[turn]
         size, group = size_of[c], member[part_of[c]]
         first[c] = sends
+        begun, tried = moment, 0
         while True:
             middle[c], early = _grow(
                 True, root[c], moment, size, back_out_ptr, back_out, back_src, back_dst,
@@ -257,8 +261,13 @@ def pack_trees(
             _undo(
                 sends, middle[c], size, occupancy, begin, end, count, carried, busy, link, start
             )  # fmt: skip
-            # at least by the shortest send, since gaps of a picosecond are none
-            moment += max(early, occupancy[size].min())
+            # at least by the shortest send, since gaps of a picosecond are none; where one link is
+            # far quicker than another even that is next to nothing, so that steps grow
+            tried += 1
+            step = occupancy[size].min()
+            if tried > EVEN_STEPS:
+                step = max(step, (moment - begun) // 16)
+            moment += max(early, step)
         sends, last = _grow(
             False, root[c], moment, size, out_ptr, out, hop_src, hop_dst, hop_ptr, hop_links,
             occupancy, transfer, group, relays, price, balance, begin, end, count, carried, busy,
