@@ -245,7 +245,7 @@ def test_simulation_closes_pauses_and_finds_circles() -> None:
 
 
 def test_many_short_sends_beside_a_long_one_are_simulated() -> None:
-    """The times of all sends are added up; none counts as if it were as long as the longest."""
+    """Only when a send ends counts, not how long all would take one after another."""
     topology = named("topology", "line:3")
     whole = "scatter:size=100000GB;all-gather:size=1B,chunks=40000"
     problem = CollectiveInstance(topology, named("collective", whole).on(topology))

@@ -205,6 +205,10 @@ def test_no_time_is_beyond_the_range() -> None:
             instance(topology, chunk_size=size)
     with pytest.raises(InputError, match="latency beyond"):
         Topology.from_links("far", 2, [(0, 1, 2**61 + 1, 1), (1, 0, 0, 1)])
+    # what fits a link does not fit a way of four
+    instance("line:2", "broadcast", chunk_size=2 * 10**15)
+    with pytest.raises(InputError, match="cannot be represented"):
+        instance("line:5", "broadcast", chunk_size=2 * 10**15)
     chunk = LATEST_PS // 2 // 10**12
     near = Topology.from_links("near", 2, [(0, 1, 0, 1), (1, 0, 0, 1)])
     problem = CollectiveInstance(near, instance("ring:2", chunk_size=chunk).collective)

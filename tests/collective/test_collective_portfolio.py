@@ -219,3 +219,19 @@ def test_pieces_of_larger_chunks_are_right(seed: int, pieces: int, latency: str)
     check_schedule(small, cut)
     if not topology.alpha_ps.any():
         assert cut.makespan_ps <= whole.makespan_ps + 10**4
+
+
+@pytest.mark.parametrize("network", ["torus2d:4x4,bw=1GB/s:500MB/s", "leaf-spine:2x3,oversub=2"])
+def test_a_scatter_is_as_long_as_a_gather(network: str) -> None:
+    made = {
+        pattern: verified(instance(network, pattern, chunks_per_npu=2), effort=0.05).objective
+        for pattern in ("scatter", "gather")
+    }
+    assert made["scatter"] == made["gather"]
+
+
+def test_what_is_near_its_bound_is_not_matched_by_events() -> None:
+    """Hierarchical All-Gathers of many nodes come first: matching would take ten times as long."""
+    result = verified(instance("dgx-h100:20x8", "all-gather"))
+    assert result.stats == {"copy": {"kernel": "hierarchical", "tries": 1}}
+    assert result.objective <= 1.05 * result.bound

@@ -14,9 +14,11 @@ from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
 from nestopt.collective.greedy.match import Sends
 from nestopt.collective.greedy.network import link_times
 from nestopt.collective.greedy.parallel import Best, best_of
-from nestopt.collective.greedy.portfolio import Entry, Found
+from nestopt.collective.greedy.portfolio import Entry, Found, Job, play, tuned
 from nestopt.collective.greedy.reroute import rerouted, routes_few
-from nestopt.collective.model.schedule import Schedule
+from nestopt.collective.greedy.sums import backwards, with_patterns
+from nestopt.collective.model.of_result import in_columns
+from nestopt.collective.model.schedule import COPY, Schedule
 from nestopt.core.errors import SolverError
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from nestopt.collective.greedy.match import Effort
     from nestopt.collective.greedy.network import Times
-    from nestopt.collective.greedy.portfolio import Job
     from nestopt.collective.model.collective import Part
     from nestopt.collective.model.topology import Topology
 
@@ -37,6 +38,7 @@ _POWERS = (8.0, 4.0, 16.0, 2.0)
 MANY_CHUNKS, NEAR = 10_000, 1.05
 GROWTH = 1.5
 RULES = 3
+_MIRRORED = {"scatter": "gather", "gather": "scatter"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,6 +264,22 @@ def _routed(job: Job) -> Found:
     return Found(schedule, {"kernel": "route", "tries": found.tries})
 
 
+def _rooted(job: Job) -> bool:
+    return tuned(job) and all(part.root is not None for part in job.parts)
+
+
+def _turned_round(job: Job) -> Found | None:
+    """Scatters as Gathers on the reversed network, backwards in time, and the other way round."""
+    parts = with_patterns(job.instance, _MIRRORED)
+    back = Job(replace(parts, topology=job.topology.reversed()), job.effort)
+    found = play(ROUTES[:-1], back)
+    if found is None:
+        return None
+    turned = backwards(job.instance, in_columns(back.instance, found.schedule))
+    copied = replace(turned, phase=np.full(turned.num_sends, COPY, dtype=np.uint8))
+    return Found(copied, found.stats)
+
+
 def _behind_switches(entry: Entry) -> Entry:
     """An entry for networks with switches, where a known algorithm may be the best there is."""
     return replace(entry, when=lambda job: bool(job.topology.is_switch.any()) and entry.when(job))
@@ -284,5 +302,6 @@ ROUTES = (
     Entry("route", _routed, _worth_routing, "routes by load, then an order of the sends"),
     Entry("reroute", rerouted, routes_few, "small: paths and order are searched together"),
     *(_between_npus(entry) for entry in KNOWN_LATE),
+    Entry("turned-round", _turned_round, _rooted, "a Scatter is a Gather, seen backwards in time"),
 )
 """What makes All-to-Alls, Scatters and Gathers, in the order in which it is played."""

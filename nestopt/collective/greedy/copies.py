@@ -36,6 +36,8 @@ __all__ = ["COPIES", "LARGE", "as_schedule"]
 # (node, chunk) pairs above which a schedule in steps is good enough, and matching by events, which
 # takes about 1 us a pair, is not tried after it
 LARGE = 100_000
+# nor is it for what is so near its bound
+NEAR = 1.05
 # how many chunks of its source a link looks at, and the largest instances (in such pairs) for which
 # it does by default: looking takes several times as long as taking the first
 AHEAD = (16, 64)
@@ -70,7 +72,10 @@ def _alike(job: Job) -> bool:
 
 def _small(job: Job) -> bool:
     """Whether matching by events is worth its time: it is, if nothing else is there."""
-    return job.best is None or job.claims < LARGE or not _in_equal_steps(job)
+    if job.best is None or job.claims < LARGE:
+        return True
+    near = job.best.schedule.makespan_ps <= NEAR * job.effort.target
+    return not near and not _in_equal_steps(job)
 
 
 def _in_equal_steps(job: Job) -> bool:

@@ -22,6 +22,8 @@ __all__ = ["KNOWN_EARLY", "KNOWN_LATE"]
 # messages that take about 0.1 s to play; beyond, what else is quick is played first and a known
 # algorithm is broken off as soon as it takes longer than the best schedule
 EARLY_MESSAGES = 100_000
+# the same where switches forward one by one: there matching takes ten times as long as playing
+EARLY_BY_SWITCH = 1_000_000
 _NAMES = ("hierarchical", "direct", "ring", "rhd", "dbt", "shortest-path")
 _WHY = {
     "ring": "optimal on rings and on large chunks where every step uses every link",
@@ -38,11 +40,15 @@ def _messages(name: str, job: Job) -> int:
 
 
 def _early(name: str, job: Job) -> bool:
-    return tuned(job) and _messages(name, job) <= EARLY_MESSAGES
+    return tuned(job) and _messages(name, job) <= _most_early(job)
 
 
 def _late(name: str, job: Job) -> bool:
-    return tuned(job) and EARLY_MESSAGES < _messages(name, job) <= MOST_MESSAGES
+    return tuned(job) and _most_early(job) < _messages(name, job) <= MOST_MESSAGES
+
+
+def _most_early(job: Job) -> int:
+    return EARLY_MESSAGES if job.topology.multicast.all() else EARLY_BY_SWITCH
 
 
 def _known(name: str, job: Job) -> Found | None:

@@ -10,8 +10,9 @@ import numpy as np
 
 from nestopt.collective.baselines.exchange import exchange_schedule
 from nestopt.collective.baselines.solve import count_messages
+from nestopt.collective.bounds import best_bound
 from nestopt.collective.greedy.bound import quick_bound
-from nestopt.collective.greedy.copies import COPIES
+from nestopt.collective.greedy.copies import COPIES, LARGE
 from nestopt.collective.greedy.insert import rearrange
 from nestopt.collective.greedy.join import MOST_SENDS, behind, retime, settle
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
@@ -36,6 +37,8 @@ __all__ = ["ALL_REDUCES", "backwards", "as_pattern", "reduced", "with_patterns"]
 MOST_REARRANGED = 10**8
 # messages up to which algorithms that copy partial sums are played
 MOST_EXCHANGED = 5_000
+# links above which the bound of a phase takes too long
+MOST_BOUNDED = 50_000
 _MIRRORED = {"reduce-scatter": "all-gather", "reduce": "broadcast"}
 
 
@@ -103,8 +106,7 @@ def _two_phases(job: Job) -> Found | None:
     phases, stats = [], {}
     for kind, pattern in (("reduce", "reduce-scatter"), ("copy", "all-gather")):
         phase = with_patterns(job.instance, {"all-reduce": pattern})
-        target = int(quick_bound(phase)["value"])
-        work = Job(phase, replace(job.effort, target=target))
+        work = Job(phase, replace(job.effort, target=_least(job, phase)))
         found = reduced(work) if kind == "reduce" else play(COPIES, work)
         if found is None:
             return None
@@ -116,6 +118,15 @@ def _two_phases(job: Job) -> Found | None:
         # another order is no shorter; in this one, a send may still wait for nothing
         retimed = settle(job.instance, both)
     return Found(retimed, stats)
+
+
+def _least(job: Job, phase: CollectiveInstance) -> int:
+    """A lower bound of a phase; a better one where a search that it spares takes long."""
+    quick = int(quick_bound(phase)["value"])
+    if job.claims < LARGE or job.topology.num_links > MOST_BOUNDED:
+        return quick
+    strong = best_bound(phase, effort=1.0, only=("partition", "spread"))
+    return max(quick, int(strong["value"]))
 
 
 def _tasks(job: Job) -> tuple[Task, Task]:

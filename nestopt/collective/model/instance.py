@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nestopt.collective.model.collective import Collective
 from nestopt.collective.model.topology import Topology
 from nestopt.core.errors import InputError, naming
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["LATENCY_MODELS", "LATEST_PS", "SCHEMA", "SUM_MODELS", "CollectiveInstance"]
@@ -69,8 +70,8 @@ class CollectiveInstance:
     def _refuse_endless(self) -> None:
         """Refuse an instance of which simple schedules would be too long for 64-bit times.
 
-        The time is that of all chunks one after another over the slowest link; the sums of an
-        All-Reduce cross it twice.
+        The time is that of all chunks one after another over a way of the slowest links; the sums
+        of an All-Reduce take it twice.
         """
         if not self.topology.num_links:
             return
@@ -80,11 +81,13 @@ class CollectiveInstance:
             * int(self.transfer_ps(part.chunk_size).max())
             for part in self.collective.parts
         )
+        if whole * self.topology.num_nodes > LATEST_PS:
+            whole *= _longest_way(self.topology)
         if whole > LATEST_PS:
             size = max(part.chunk_size for part in self.collective.parts)
             raise InputError(
                 f"{self.collective.num_chunks} chunks of up to {size} bytes need {whole} ps one "
-                "after another over the slowest link; times beyond 2**62 ps (53 days) cannot be "
+                "after another over the slowest links; times beyond 2**62 ps (53 days) cannot be "
                 "represented",
                 field="chunk_size",
             )
@@ -161,3 +164,15 @@ class CollectiveInstance:
         with naming(file):
             latency, sums = data.get("latency", "blocking"), data.get("sums", "moved")
             return cls(topology, collective, latency, sums)
+
+
+def _longest_way(topology: Topology) -> int:
+    """At most so many links are on a way with the fewest links between two nodes."""
+    levels = 0
+    for tails, heads in ((topology.src, topology.dst), (topology.dst, topology.src)):
+        seen = np.zeros(topology.num_nodes, dtype=np.bool_)
+        seen[topology.npus[:1]] = True
+        while not seen[heads[seen[tails]]].all():
+            seen[heads[seen[tails]]] = True
+            levels += 1
+    return max(1, min(levels, topology.num_nodes - 1))
