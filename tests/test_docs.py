@@ -189,6 +189,7 @@ def test_python_of_a_page_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_p
         ("all-gather", "ring:4", {"distance": 2, "ingress": 2}),
         ("all-gather", "line:3", {"delivery": 2}),
         ("all-reduce", "fully-connected:4", {"merging": 2}),
+        ("broadcast", "switch:8", {"growth": 5}),
         ("all-to-all", "ring:4", {"work": 2}),
         ("all-reduce", "ring:4", {"partition": 2}),
     ],

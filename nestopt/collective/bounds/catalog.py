@@ -15,6 +15,7 @@ from nestopt.collective.bounds._model import Network, reverse_instance
 from nestopt.collective.bounds.cuts import best_cut, ingress_bound
 from nestopt.collective.bounds.deliveries import delivery_bound
 from nestopt.collective.bounds.distances import distance_bound
+from nestopt.collective.bounds.growth import growth_bound
 from nestopt.collective.bounds.merging import merging_bound
 from nestopt.collective.bounds.partitions import partition_bound
 from nestopt.collective.bounds.prices import exact_fluid, flow_bound, work_bound
@@ -42,6 +43,7 @@ BOUNDS = (
     "work",
     "partition",
     "spread",
+    "growth",
     "flow",
 )
 _MOST_LINKS_TWICE = 200
@@ -57,6 +59,7 @@ _EXPLAIN = {
     "merging": "sums that come to one NPU before any message can hold two contributions",
     "partition": "chunks that must pass between the blocks of a partition",
     "spread": "chunks that enter a block late and must still reach every member of it",
+    "growth": "a chunk comes from few nodes to many no faster than each can send it on",
     "work": "chunks times their shortest distance over the total capacity",
     "flow": "multicommodity-flow prices on links",
 }
@@ -111,6 +114,7 @@ def best_bound(
     """
     effort = min(effort, time_limit)
     names = ["distance", "ingress", "egress", "merging", "work", "partition", "spread"]
+    names.append("growth")
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:
@@ -231,6 +235,7 @@ _FINDERS: dict[str, Callable[[Network, Network, Budget], dict[str, Any] | None]]
         partition_bound, forward, backward, budget
     ),
     "spread": lambda forward, backward, budget: _either(spread_bound, forward, backward, budget),
+    "growth": lambda forward, backward, budget: _either(growth_bound, forward, backward, budget),
     "work": lambda forward, _, budget: work_bound(forward),
     "flow": lambda forward, backward, budget: _by_prices(flow_bound, forward, backward, budget),
 }
@@ -276,6 +281,8 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
         return witness
     if kind == "spread":
         return witness | _spread_witness(row)
+    if kind == "growth":
+        return witness | _growth_witness(row)
     backward = bool(row.get("backward", False))
     inside = ~row["inside"] if backward and kind == "cut" else row["inside"]
     listed = np.flatnonzero(inside)
@@ -304,6 +311,18 @@ def _witness(instance: CollectiveInstance, row: dict[str, Any]) -> dict[str, Any
         f"they can all have done so at {row['value']} ps and no earlier"
     )
     return witness
+
+
+def _growth_witness(row: dict[str, Any]) -> dict[str, Any]:
+    backward = bool(row.get("backward", False))
+    found: dict[str, Any] = {key: int(row[key]) for key in ("part", "node", "begin")}
+    found["backward"] = backward
+    when = " in reversed time" if backward else ""
+    found["arithmetic"] = (
+        f"a chunk of node {row['node']} starts{when} at {row['begin']} ps or later; passed on as "
+        f"fast as any node can, it has come to all at {row['value']} ps and no earlier"
+    )
+    return found
 
 
 def _spread_witness(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from nestopt.collective.judge.witness_distances import (
     require,
 )
 from nestopt.collective.judge.witness_form import refuse_malformed
+from nestopt.collective.judge.witness_growth import verify_growth
 from nestopt.collective.judge.witness_partition import verify_merging, verify_partition
 from nestopt.collective.judge.witness_spread import verify_spread
 from nestopt.core.errors import CheckError
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "verify_witness"]
 
-KINDS = ("cut", "delivery", "distance", "merging", "partition", "prices", "spread", "trivial")
+KINDS = (
+    "cut", "delivery", "distance", "growth", "merging", "partition", "prices", "spread", "trivial",
+)  # fmt: skip
 """Kinds of witnesses that can be verified."""
 
 
@@ -56,6 +59,7 @@ def verify_witness(instance: CollectiveInstance, witness: dict[str, Any]) -> int
         "cut": _cut,
         "delivery": verify_delivery,
         "distance": _distance,
+        "growth": verify_growth,
         "merging": verify_merging,
         "partition": verify_partition,
         "prices": _prices,

@@ -97,6 +97,14 @@ class _Spread(_Form):
     left: Whole | None = None
 
 
+class _Growth(_Form):
+    kind: Literal["growth"]
+    part: Whole
+    node: Whole
+    begin: Whole
+    backward: Flag
+
+
 class _Trivial(_Form):
     kind: Literal["trivial"]
 
@@ -105,6 +113,7 @@ _FORMS: dict[str, type[_Form]] = {
     "cut": _Cut,
     "delivery": _Delivery,
     "distance": _Distance,
+    "growth": _Growth,
     "merging": _Merging,
     "partition": _Partition,
     "prices": _Prices,
