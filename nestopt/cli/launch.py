@@ -104,7 +104,13 @@ def _directory(text: str) -> Any:
 
 
 def import_launch(
-    file: str, cluster: str, world: int | None, time_limit: float, *, as_json: bool
+    file: str,
+    cluster: str,
+    world: int | None,
+    given: dict[str, str],
+    time_limit: float,
+    *,
+    as_json: bool,
 ) -> None:
     """Price what a user runs today, and say what to change."""
     from pathlib import Path
@@ -113,7 +119,7 @@ def import_launch(
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", file=file) from error
-    job = read_launch(text, file, world)
+    job = read_launch(text, file, world, given)
     found = compare(job, cluster_of(cluster), time_limit=time_limit)
     if as_json:
         print_json(_as_json(found))

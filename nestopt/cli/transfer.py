@@ -67,7 +67,7 @@ def import_file(
             "--set",
             metavar="KEY=VALUE",
             help="What the format does not say, such as gpus=8 or nic=50GB/s; may be given several "
-            "times. A wrong key lists the right ones.",
+            "times. A wrong key lists the right ones. Format launch: a variable of the script.",
         ),
     ] = None,
     strict: Annotated[
@@ -100,7 +100,7 @@ def import_file(
       nestopt import graphml net.graphml --as cluster --device h100 -o c.json
       nestopt import dnn-partitioning bert24_inference.json -o bert24.json
       nestopt import piper bert32a100.json --set devices=8 -o bert32.json
-      nestopt import launch pretrain.sh --cluster dgx-h100-64
+      nestopt import launch pretrain.sh --cluster dgx-h100-64 --set NNODES=8
 
     \b
     Exit status:
@@ -112,7 +112,7 @@ def import_file(
         if cluster is None:
             raise UsageError("import launch needs --cluster, where the job runs")
         limit = 60.0 if time_limit is None else parse_limit(time_limit)
-        import_launch(file, cluster, world, limit, as_json=json)
+        import_launch(file, cluster, world, parse_settings(setting), limit, as_json=json)
         return
     if cluster is not None or world is not None or time_limit is not None:
         raise UsageError("--cluster, --world and --time-limit belong to the format launch")

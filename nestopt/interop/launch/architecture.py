@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["megatron_architecture", "transformer_of_megatron"]
+
+_FUSED = ("flash", "fused", "auto")
+"""Attention backends that store no matrix of scores."""
 
 
 def megatron_architecture(model: Transformer) -> dict[str, Any]:
@@ -66,6 +70,10 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
     InputError
         Naming the argument that is missing or that the workload has no words for.
     """
+    if args.get("multi-latent-attention"):
+        raise InputError(
+            "multi-latent attention is not in the workload", field="--multi-latent-attention"
+        )
     hidden = required(args, "hidden-size")
     heads = required(args, "num-attention-heads")
     gated = bool(args.get("swiglu"))
@@ -81,7 +89,8 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
         heads=heads,
         sequence=required(args, "seq-length"),
         vocabulary=_vocabulary(args),
-        kv_heads=number(args, "num-query-groups", 0) if args.get("group-query-attention") else 0,
+        # Megatron's default is one group
+        kv_heads=number(args, "num-query-groups", 1) if args.get("group-query-attention") else 0,
         head_size=number(args, "kv-channels", 0),
         ffn=inner,
         gated=gated,
@@ -91,7 +100,7 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
         expert_ffn=width if experts else 0,
         dense_layers=_dense_layers(args) if experts else 0,
         tied=not args.get("untie-embeddings-and-output-weights"),
-        flash="use-flash-attn" in args or args.get("attention-backend") in ("flash", "fused"),
+        flash="use-flash-attn" in args or args.get("attention-backend") in _FUSED,
         biases=not args.get("disable-bias-linear"),
         # Megatron's default is a dropout of 0.1
         dropout=share(args, "hidden-dropout", 0.1) > 0,
@@ -112,15 +121,24 @@ def _vocabulary(args: Mapping[str, Any]) -> int:
 
 def _dense_layers(args: Mapping[str, Any]) -> int:
     """Leading dense layers of ``--moe-layer-freq``: 1, or a list of zeros, then ones."""
-    import re
-
     text = str(args.get("moe-layer-freq", "1")).replace(" ", "")
     if text == "1":
         return 0
-    match = re.fullmatch(r"\(?\[0\]\*(\d+)\+\[1\]\*(\d+)\)?", text)
-    if match is None:
+    kinds = ""
+    for term in text.removeprefix("(").removesuffix(")").split("+"):
+        match = re.fullmatch(r"\(?\[([01](?:,[01])*)\]\)?(?:\*(\d{1,5}))?", term)
+        if match is None:
+            kinds = "no list"
+            break
+        kinds += match[1].replace(",", "") * int(match[2] or 1)
+    layers = required(args, "num-layers")
+    if not re.fullmatch("0*1+", kinds):
         raise InputError(
             f"{text!r}; a workload has dense layers first, then sparse ones: ([0]*A+[1]*B)",
             field="--moe-layer-freq",
         )
-    return int(match[1])
+    if len(kinds) != layers:
+        raise InputError(
+            f"{text!r} is of {len(kinds)} layers; the model has {layers}", field="--moe-layer-freq"
+        )
+    return kinds.count("0")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
+from nestopt.interop.launch.shell import commands, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,9 +17,11 @@ __all__ = ["FLAGS", "VALUES", "as_line", "changes", "number", "parse_line", "req
 _FLAGS = """
     swiglu disable-bias-linear group-query-attention untie-embeddings-and-output-weights bf16
     fp16 sequence-parallel use-distributed-optimizer use-megatron-fsdp use-custom-fsdp
-    use-torch-fsdp2 recompute-activations use-flash-attn moe-grouped-gemm overlap-grad-reduce
+    use-torch-fsdp2 recompute-activations recompute-all use-flash-attn moe-grouped-gemm
+    overlap-grad-reduce
     overlap-param-gather tp-comm-overlap use-tp-pp-dp-mapping distribute-saved-activations
     account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split use-mcore-models
+    multi-latent-attention
 """
 FLAGS = frozenset(_FLAGS.split())
 """Arguments without a value."""
@@ -34,7 +38,7 @@ _VALUES = """
     num-virtual-stages-per-pipeline-rank pipeline-model-parallel-layout
     decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers recompute-granularity
     recompute-method recompute-num-layers data-parallel-sharding-strategy rampup-batch-size
-    world-size nproc-per-node nnodes
+    world-size nproc-per-node nnodes zero-stage
 """
 VALUES = frozenset(_VALUES.split())
 """Arguments with one value."""
@@ -42,58 +46,75 @@ VALUES = frozenset(_VALUES.split())
 _MANY = {"recompute-modules", "rampup-batch-size"}
 
 
-def parse_line(text: str, file: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+_ALIASES = {
+    "num-nodes": "nnodes",
+    "num-gpus": "nproc-per-node",
+    "checkpoint-activations": "recompute-all",
+    "deepspeed-activation-checkpointing": "recompute-all",
+    "activations-checkpoint-method": "recompute-method",
+    "activations-checkpoint-num-layers": "recompute-num-layers",
+    "activations-checkpoint-granularity": "recompute-granularity",
+}
+"""Older names, and other launchers' names, of arguments."""
+
+_LIST = re.compile(r"\[[@*]\]|arg|opt|param", re.IGNORECASE)
+
+
+def parse_line(
+    text: str, file: str, given: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arguments of a command line or a script, and those that do not bear on a plan.
 
-    Continuation lines, comments, quotes and ``--key=value`` are understood; shell variables are
-    not expanded, since only the shell knows them.
+    A script is read as the shell would read it (`nestopt.interop.launch.shell`), but nothing is
+    run and no environment is read.
+
+    Parameters
+    ----------
+    given : dict of str to str, optional
+        Shell variables that the user states; they hold whatever the script assigns.
 
     Returns
     -------
     dict
         Known arguments by name without dashes: True for a flag, else the value's text.
     tuple of str
-        Names of the other arguments.
+        Names of the other arguments, and variables (``$NAME``) that may hold some.
 
     Raises
     ------
     InputError
-        If a value is missing, is a shell variable, or an argument comes twice with two values.
+        If a value is missing, is an unknown variable, or an argument comes twice with two values.
     """
-    lines = text.replace("\\\n", " ").splitlines()
-    try:
-        words = [word for line in lines for word in shlex.split(line, comments=True)]
-    except ValueError as error:
-        raise InputError(f"not an argument line: {error}", file=file) from error
+    words = _launch_words(text, file, dict(given or {}))
     args: dict[str, Any] = {}
     others: list[str] = []
     position = 0
     while position < len(words):
-        word = words[position].strip("()")
+        word = words[position]
         position += 1
         if not word.startswith("--"):
+            if word.startswith("$"):
+                others.append(word)
             continue
         key, equals, value = word[2:].partition("=")
         key = key.replace("_", "-")
+        key = _ALIASES.get(key, key)
         values: Any = True
         if key in VALUES or key in _MANY:
-            given = [value] if equals else []
+            found = [value] if equals else []
             most = 8 if key in _MANY else 1
-            while len(given) < most and position < len(words):
-                following = words[position]
-                if following.startswith("--"):
+            while len(found) < most and position < len(words):
+                if words[position].startswith("--"):
                     break
-                given.append(following.strip(")"))
+                found.append(words[position])
                 position += 1
-            if not given:
-                raise InputError("has no value", file=file, field=f"--{key}")
-            values = " ".join(given)
-            if "$" in values:
-                raise InputError(
-                    f"{values!r} is a shell variable; write its value", file=file, field=f"--{key}"
-                )
+            values = _known(key, " ".join(found), file)
         elif key not in FLAGS:
             others.append(key)
+            # its value, if it has one, is no argument; a list of arguments is named as one
+            following = words[position] if position < len(words) else ""
+            if following.startswith("$") and not _LIST.search(following):
+                position += 1
             continue
         if key in args and args[key] != values:
             raise InputError(
@@ -101,6 +122,32 @@ def parse_line(text: str, file: str) -> tuple[dict[str, Any], tuple[str, ...]]:
             )
         args[key] = values
     return args, tuple(dict.fromkeys(others))
+
+
+def _launch_words(text: str, file: str, given: dict[str, str]) -> list[str]:
+    """The words of the command that trains; without one, those of the lists that are assigned."""
+    try:
+        run, assigned = commands(text, given)
+    except ValueError as error:
+        raise InputError(f"not an argument line: {error}", file=file) from error
+    training = [line for line in run if any(re.match("--num[-_]layers(=|$)", w) for w in line)]
+    if training:
+        return [word for line in training for word in line]
+    return [word for value in assigned for word in split_words(value)]
+
+
+def _known(key: str, text: str, file: str) -> str:
+    """A value that is there and holds no variable."""
+    if not text:
+        raise InputError("has no value", file=file, field=f"--{key}")
+    if "$" in text or "`" in text:
+        raise InputError(
+            f"{text!r} is a shell variable that only the shell knows; write its value, or give it "
+            "with --set NAME=VALUE",
+            file=file,
+            field=f"--{key}",
+        )
+    return text
 
 
 def number(args: Mapping[str, Any], key: str, default: int) -> int:

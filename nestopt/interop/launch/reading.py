@@ -30,13 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["plan_of", "read_launch", "workload_of"]
 
 
-def read_launch(text: str, file: str, world: int | None = None) -> Launched:
+def read_launch(
+    text: str, file: str, world: int | None = None, given: Mapping[str, str] | None = None
+) -> Launched:
     """The job of a Megatron argument line, a script that holds one, or a torchtitan TOML.
 
     Parameters
     ----------
     world : int, optional
         Processes, where the file does not say (``--nnodes`` and ``--nproc-per-node``).
+    given : dict of str to str, optional
+        Shell variables of a script that it does not know or that shall have other values.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def read_launch(text: str, file: str, world: int | None = None) -> Launched:
     """
     if re.search(r"(?m)^\s*\[parallelism\]", text):
         return read_torchtitan(text, file, world)
-    args, others = parse_line(text, file)
+    args, others = parse_line(text, file, given)
     if "num-layers" not in args:
         raise InputError(
             "holds no --num-layers and no [parallelism] table; expected a Megatron argument line "
@@ -85,6 +89,7 @@ def _megatron(
     layers, virtual = _layers(args, model.layers, pipeline)
     remarks = [f"--{key} is not priced" for key in others if key in _NOTABLE]
     recompute = _recompute(args, remarks)
+    remarks += _silent(args, others)
     return Launched(
         name=re.sub(r"\.\w+$", "", file.rpartition("/")[2]),
         framework="megatron",
@@ -109,11 +114,36 @@ def _megatron(
     )
 
 
-_NOTABLE = {"cpu-offloading", "optimizer-cpu-offload", "fp8-format", "fp8-hybrid", "mtp-num-layers"}
+_NOTABLE = {
+    "cpu-offloading", "cpu-optimizer", "optimizer-cpu-offload", "fp8-format", "fp8-hybrid",
+    "fp8-e4m3", "fp4-format", "mtp-num-layers", "use-precision-aware-optimizer",
+    "encoder-num-layers", "decoder-num-layers", "moe-expert-capacity-factor", "window-size",
+}  # fmt: skip
 """Arguments outside the plan model that change the time or the memory."""
 
 
+def _silent(args: Mapping[str, Any], others: tuple[str, ...]) -> list[str]:
+    """Remarks on what the line leaves open, and on what was read past."""
+    found = []
+    if not args.get("bf16") and not args.get("fp16"):
+        found.append("neither --bf16 nor --fp16: single precision, priced as half precision")
+    if "attention-backend" not in args and "use-flash-attn" not in args:
+        found.append(
+            "no --attention-backend: priced with an attention that stores its scores (add "
+            "--attention-backend auto if your version fuses it)"
+        )
+    variables = [key for key in others if key.startswith("$")]
+    if variables:
+        found.append(f"{', '.join(variables)} may hold arguments; give it with --set NAME=VALUE")
+    rest = [f"--{key}" for key in others if not key.startswith("$") and key not in _NOTABLE]
+    if rest:
+        found.append(f"read past, as arguments without weight or unknown ones: {', '.join(rest)}")
+    return found
+
+
 def _world(args: Mapping[str, Any], world: int | None) -> int:
+    if world is not None and args.get("nproc-per-node") in ("gpu", "auto"):
+        return world
     nodes, per_node = number(args, "nnodes", 0), number(args, "nproc-per-node", 0)
     stated = number(args, "world-size", 0) or nodes * per_node
     if world is None and not stated:
@@ -252,11 +282,19 @@ def _zero(args: Mapping[str, Any]) -> int:
         return stages[strategy]
     if args.get("use-torch-fsdp2"):
         return 3
+    stage = number(args, "zero-stage", 0)
+    if stage > 3:
+        raise InputError(f"{stage}; expected 0 to 3", field="--zero-stage")
+    if stage:
+        return stage
     return 1 if args.get("use-distributed-optimizer") else 0
 
 
 def _recompute(args: Mapping[str, Any], remarks: list[str]) -> str:
     granularity = args.get("recompute-granularity")
+    if args.get("recompute-all") or ("recompute-method" in args and not granularity):
+        # before Megatron had granularities, a method stood for whole layers
+        granularity = granularity or "full"
     if args.get("recompute-activations"):
         granularity = granularity or "selective"
     if granularity in (None, "None"):
