@@ -10,7 +10,7 @@ from nestopt.core.errors import InputError, NestoptError, UsageError, unknown_na
 from nestopt.core.io import write_text
 from nestopt.core.units import format_bytes
 from nestopt.interop.launch import FRAMEWORKS, write
-from nestopt.interop.launch.compare import compare, nearest, price_plan
+from nestopt.interop.launch.compare import as_run, compare, hidden_by, nearest, price_plan
 from nestopt.interop.launch.job import CannotExpress, job_of
 from nestopt.interop.launch.reading import read_launch
 from nestopt.placement.model.instance import PlacementInstance
@@ -63,7 +63,8 @@ def _job(
     workload, cluster = instance.workload, instance.cluster
     architecture = _architecture(model or workload.name, workload.name)
     plan = Plan.from_json(result.solution_json, file=plan_file)
-    before = price_plan(plan, workload, cluster).seconds
+    # both plans hide what the framework can hide, so that their prices compare
+    before = price_plan(as_run(plan, hidden_by(framework)), workload, cluster).seconds
     try:
         job = job_of(plan, workload, cluster, architecture)
         write(framework, job)

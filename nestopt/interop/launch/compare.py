@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nestopt.core.options import SolveOptions
@@ -11,18 +11,29 @@ from nestopt.interop.launch.arguments import changes
 from nestopt.interop.launch.job import CannotExpress, job_of
 from nestopt.interop.launch.megatron import PARALLEL, megatron_arguments
 from nestopt.interop.launch.torchtitan import write_torchtitan
+from nestopt.placement.model.grid import grid_of, hidden
+from nestopt.placement.model.instance import PlacementInstance
+from nestopt.placement.model.plan import Hides, Plan
+from nestopt.placement.model.space import PlanSpace
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
     from nestopt.interop.launch.job import Job
     from nestopt.interop.launch.launched import Launched
     from nestopt.placement.model.cluster import Cluster
-    from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.transformer import Transformer
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["Comparison", "Priced", "best_plan", "compare", "nearest", "price_plan"]
+__all__ = [
+    "Comparison",
+    "Priced",
+    "as_run",
+    "best_plan",
+    "compare",
+    "hidden_by",
+    "nearest",
+    "price_plan",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ class Priced:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A launched job beside the best plan for the same work and cluster.
+
+    All three prices hide behind computation what the job's framework can hide.
 
     Attributes
     ----------
@@ -101,8 +114,9 @@ def compare(
     from nestopt.interop.launch.reading import plan_of, workload_of
 
     workload = workload_of(job)
-    today = price_plan(plan_of(job, cluster), workload, cluster)
-    best = best_plan(workload, cluster, time_limit=time_limit, threads=threads)
+    hides = hidden_by(job.framework)
+    today = price_plan(as_run(plan_of(job, cluster), hides), workload, cluster)
+    best = best_plan(workload, cluster, hides, time_limit=time_limit, threads=threads)
     one = nearest(
         job.framework, workload, cluster, job.model, time_limit=time_limit, threads=threads
     )
@@ -112,14 +126,36 @@ def compare(
     return Comparison(job, today, best, uniform, _changes(job, uniform.plan, cluster))
 
 
-def best_plan(
-    workload: Workload, cluster: Cluster, *, time_limit: float = 60.0, threads: int = 1
-) -> Result:
-    """The dynamic program's answer over everything that the model allows."""
-    from nestopt.placement.model.instance import PlacementInstance
+def hidden_by(framework: str) -> Hides:
+    """What a framework hides behind computation; every price of a comparison hides the same."""
+    if framework not in _SPACES:
+        return Hides.NONE
+    return PlanSpace.parse(_SPACES[framework]).hides[0]
 
+
+def as_run(plan: Plan, hides: Hides) -> Plan:
+    """The plan with each stage hiding what it can of `hides`."""
+    stages = []
+    for stage in plan.stages:
+        config = stage.config
+        own = hidden(grid_of(config), config.zero, config.overlap, hides)
+        stages.append(replace(stage, config=replace(config, hides=own)))
+    return replace(plan, stages=tuple(stages))
+
+
+def best_plan(
+    workload: Workload,
+    cluster: Cluster,
+    hides: Hides = Hides.NONE,
+    *,
+    time_limit: float = 60.0,
+    threads: int = 1,
+) -> Result:
+    """The dynamic program's answer over everything that the model allows, hiding `hides`."""
+    space = replace(PlanSpace(), hides=(hides,))
     options = SolveOptions(time_limit=time_limit, threads=threads)
-    result: Result = get_method("placement", "dp")(PlacementInstance(workload, cluster), options)
+    instance = PlacementInstance(workload, cluster, space)
+    result: Result = get_method("placement", "dp")(instance, options)
     return result
 
 
@@ -137,8 +173,6 @@ def _best(instance: PlacementInstance, time_limit: float, threads: int) -> Plan 
 
 
 def _plan(result: Result) -> Plan:
-    from nestopt.placement.model.plan import Plan
-
     return Plan.from_json(result.solution_json)
 
 
@@ -202,8 +236,6 @@ def nearest(
         The workload's architecture.
     """
     from nestopt.interop.launch.even import best_even_plan
-    from nestopt.placement.model.instance import PlacementInstance
-    from nestopt.placement.model.space import PlanSpace
 
     if framework in _EVEN:
         found = best_even_plan(workload, cluster, model, time_limit=time_limit)

@@ -67,6 +67,13 @@ def read_launch(
 def _megatron(
     args: dict[str, Any], others: tuple[str, ...], file: str, world: int | None
 ) -> Launched:
+    foreign = [key for key in others if key in _FOREIGN]
+    if foreign:
+        raise InputError(
+            "the model is no stack of equal attention and feed-forward blocks, so it is not in the "
+            "workload",
+            field=f"--{foreign[0]}",
+        )
     model = transformer_of_megatron(args)
     tensor, pipeline, context, expert = (
         number(args, f"{name}-model-parallel-size", 1) or 1
@@ -121,6 +128,13 @@ _NOTABLE = {
 }  # fmt: skip
 """Arguments outside the plan model that change the time or the memory."""
 
+_FOREIGN = {
+    "hybrid-override-pattern", "hybrid-layer-pattern", "is-hybrid-model", "hybrid-attention-ratio",
+    "heterogeneous-layers-config-path", "heterogeneous-layers-config-encoded-json",
+    "experimental-attention-variant", "linear-attention-freq", "encoder-seq-length",
+}  # fmt: skip
+"""Arguments of models that the workload has no words for."""
+
 
 def _silent(args: Mapping[str, Any], others: tuple[str, ...]) -> list[str]:
     """Remarks on what the line leaves open, and on what was read past."""
@@ -132,7 +146,9 @@ def _silent(args: Mapping[str, Any], others: tuple[str, ...]) -> list[str]:
             "no --attention-backend: priced with an attention that stores its scores (add "
             "--attention-backend auto if your version fuses it)"
         )
-    variables = [key for key in others if key.startswith("$")]
+    if "vocab-size" not in args and "padded-vocab-size" not in args:
+        found.append("no --vocab-size (the tokenizer has it): priced with GPT-2's 50,257 words")
+    variables = [key for key in others if re.fullmatch(r"\$\{?\w+(\[[@*]\])?\}?", key)]
     if variables:
         found.append(f"{', '.join(variables)} may hold arguments; give it with --set NAME=VALUE")
     rest = [f"--{key}" for key in others if not key.startswith("$") and key not in _NOTABLE]
@@ -152,7 +168,10 @@ def _world(args: Mapping[str, Any], world: int | None) -> int:
             "--nproc-per-node in it"
         )
     if world is not None and stated and world != stated:
-        raise InputError(f"{world} processes asked for, but the line starts {stated}")
+        raise InputError(
+            f"{world} processes asked for, but the line starts {stated} (a variable of a script "
+            "gets another value with --set NAME=VALUE)"
+        )
     return world or stated
 
 

@@ -218,7 +218,8 @@ class _Reader:
             if quote == '"':
                 part = re.sub(r"\\\r?\n", " ", part)
                 part = re.sub(r'\\(["\\$`])', r"\1", part)
-            split = split or (quote == "" and part != piece)
+            # a bare value is split at blanks, and a list is a word an item
+            split = split or (part != piece and (quote == "" or "[@]" in piece))
             text += part
         # a quoted list of arguments is a list when it is used: eval, bash -c, "${ARGS[@]}"
         listed = re.search(r"\s", text) and re.search(r"(^|\s)-", text)
