@@ -229,6 +229,104 @@ def _bert(fields: _Fields, _: int) -> dict[str, Any]:
     }
 
 
+def _gemma(fields: _Fields, sequence: int) -> dict[str, Any]:
+    # soft caps and scales of scores and logits cost no product
+    for key in ("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"):
+        fields.seen.add(key)
+    fields.must_be("use_bidirectional_attention", False, None, why="attention is causal")
+    tied = fields.flag("tie_word_embeddings", True)
+    row = _llama(fields, sequence)
+    # a head's width is 256 unless the file says otherwise
+    size = fields.integer("head_dim", 256)
+    return row | {"tied": tied, "head_size": 0 if size * row["heads"] == row["hidden"] else size}
+
+
+def _phi(fields: _Fields, _: int) -> dict[str, Any]:
+    heads, hidden = fields.integer("num_attention_heads"), fields.integer("hidden_size")
+    fields.must_be("qk_layernorm", False, None, why="norms of queries and keys with biases")
+    return {
+        "layers": fields.integer("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "vocabulary": fields.integer("vocab_size"),
+        "kv_heads": fields.integer("num_key_value_heads", heads),
+        "ffn": fields.integer("intermediate_size", 4 * hidden),
+        "tied": fields.flag("tie_word_embeddings", False),
+        "flash": True,
+    }
+
+
+def _phi3(fields: _Fields, sequence: int) -> dict[str, Any]:
+    # the sequence above which the long rotation factors hold
+    fields.integer("original_max_position_embeddings", sequence)
+    return _llama(fields, sequence)
+
+
+def _falcon(fields: _Fields, _: int) -> dict[str, Any]:
+    heads, hidden = fields.integer("num_attention_heads"), fields.integer("hidden_size")
+    groups = fields.integer("num_kv_heads", heads)
+    newer = fields.flag("new_decoder_architecture", False)
+    if fields.flag("multi_query", True) and not newer:
+        groups = 1
+    for key in ("alibi", "parallel_attn"):
+        fields.flag(key, False)
+    fields.integer("num_ln_in_parallel_attn", 1)
+    return {
+        "layers": fields.integer("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "vocabulary": fields.integer("vocab_size"),
+        "kv_heads": groups if newer or groups == 1 else heads,
+        "ffn": fields.integer("ffn_hidden_size", 4 * hidden),
+        "tied": fields.flag("tie_word_embeddings", True),
+        "flash": True,
+        "biases": fields.flag("bias", False),
+        "dropout": False,
+    }
+
+
+def _bloom(fields: _Fields, sequence: int) -> dict[str, Any]:
+    for key in (
+        "apply_residual_connection_post_layernorm", "masked_softmax_fusion", "skip_bias_add",
+        "attention_softmax_in_fp32", "bias_dropout_fusion", "skip_bias_add_qkv", "slow_but_exact",
+    ):  # fmt: skip
+        fields.flag(key, False)
+    # the sequence of its training, and leftovers of its encoding of positions (ALiBi: no weights)
+    fields.integer("seq_length", sequence)
+    fields.seen |= {"offset_alibi", "n_inner"}
+    width = "n_embed" if "n_embed" in fields.data else "hidden_size"
+    hidden = fields.integer(width)
+    heads = "num_attention_heads" if "num_attention_heads" in fields.data else "n_head"
+    return {
+        "layers": fields.integer("n_layer"),
+        "hidden": hidden,
+        "heads": fields.integer(heads),
+        "vocabulary": fields.integer("vocab_size"),
+        "ffn": 4 * hidden,
+        "tied": fields.flag("tie_word_embeddings", True),
+        "flash": True,
+    }
+
+
+def _opt(fields: _Fields, _: int) -> dict[str, Any]:
+    hidden = fields.integer("hidden_size")
+    fields.must_be("word_embed_proj_dim", hidden, None, why="embeddings of another width")
+    fields.must_be("do_layer_norm_before", True, None, why="norms behind the blocks")
+    fields.must_be("enable_bias", True, None, why="a decoder without biases but with plain norms")
+    fields.flag("layer_norm_elementwise_affine", True)
+    fields.flag("_remove_final_layer_norm", False)
+    fields.seen |= {"layerdrop", "dropout", "init_std", "activation_dropout", "prefix"}
+    return {
+        "layers": fields.integer("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": fields.integer("num_attention_heads"),
+        "vocabulary": fields.integer("vocab_size"),
+        "ffn": fields.integer("ffn_dim", 4 * hidden),
+        "tied": fields.flag("tie_word_embeddings", True),
+        "flash": True,
+    }
+
+
 MODEL_TYPES: dict[str, Callable[[_Fields, int], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _llama,
@@ -243,6 +341,13 @@ MODEL_TYPES: dict[str, Callable[[_Fields, int], dict[str, Any]]] = {
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "bert": _bert,
+    "gemma": _gemma,
+    "gemma2": _gemma,
+    "phi": _phi,
+    "phi3": _phi3,
+    "falcon": _falcon,
+    "bloom": _bloom,
+    "opt": _opt,
 }
 """What is read, by ``model_type``."""
 

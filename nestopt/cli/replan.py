@@ -68,7 +68,7 @@ def replan(
 ) -> None:
     """Make a new plan or schedule after a failure.
 
-    Of a plan: candidates are the dynamic program's plan for what is left (8 s unless
+    Of a plan: candidates are the dynamic program's plan for what is left (6 s unless
     --time-limit says otherwise), the old plan with idle devices in place of the failed
     ones, and the old plan with fewer replicas. The shortest iteration wins; among equals,
     the plan that makes devices fetch the fewest bytes of parameters and optimizer state.
@@ -105,7 +105,7 @@ def replan(
         devices,
         nodes,
         horizon=None if horizon is None else _horizon(horizon),
-        time_limit=8.0 if time_limit is None else parse_limit(time_limit),
+        time_limit=6.0 if time_limit is None else parse_limit(time_limit),
         threads=count,
     )
     if not json:

@@ -67,6 +67,68 @@ GPT2 = {
     "activation_function": "gelu_new",
 }
 
+_QWEN = {"use_sliding_window": False, "sliding_window": 131072, "max_window_layers": 28}
+QWEN2 = LLAMA | _QWEN | {
+    "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "vocab_size": 152064,
+    "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+}  # fmt: skip
+QWEN3 = LLAMA | {
+    "model_type": "qwen3", "head_dim": 128, "hidden_size": 4096, "intermediate_size": 12288,
+    "num_hidden_layers": 36, "vocab_size": 151936,
+}  # fmt: skip
+MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 4096, "vocab_size": 32000}
+GEMMA = {
+    "model_type": "gemma", "head_dim": 256, "hidden_act": "gelu", "hidden_size": 3072,
+    "intermediate_size": 24576, "num_attention_heads": 16, "num_hidden_layers": 28,
+    "num_key_value_heads": 16, "vocab_size": 256000, "max_position_embeddings": 8192,
+}  # fmt: skip
+GEMMA2 = GEMMA | {
+    "model_type": "gemma2", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+    "hidden_size": 3584, "intermediate_size": 14336, "num_hidden_layers": 42,
+    "num_key_value_heads": 8, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+}  # fmt: skip
+PHI2 = {
+    "model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240, "qk_layernorm": False,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+    "partial_rotary_factor": 0.4, "tie_word_embeddings": False, "vocab_size": 51200,
+}  # fmt: skip
+PHI3 = LLAMA | {
+    "model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "vocab_size": 32064,
+    "num_key_value_heads": 32, "original_max_position_embeddings": 4096, "sliding_window": 2047,
+}  # fmt: skip
+FALCON_7B = {
+    "model_type": "falcon", "alibi": False, "bias": False, "hidden_size": 4544,
+    "multi_query": True, "new_decoder_architecture": False, "num_attention_heads": 71,
+    "num_hidden_layers": 32, "parallel_attn": True, "vocab_size": 65024,
+}  # fmt: skip
+FALCON_40B = FALCON_7B | {
+    "hidden_size": 8192, "new_decoder_architecture": True, "num_attention_heads": 128,
+    "num_hidden_layers": 60, "num_kv_heads": 8,
+}  # fmt: skip
+BLOOM = {
+    "model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
+    "vocab_size": 250880, "seq_length": 2048, "offset_alibi": 100, "n_inner": None,
+    "apply_residual_connection_post_layernorm": False, "skip_bias_add": True,
+}  # fmt: skip
+OPT = {
+    "model_type": "opt", "hidden_size": 9216, "ffn_dim": 36864, "num_attention_heads": 72,
+    "num_hidden_layers": 64, "vocab_size": 50272, "word_embed_proj_dim": 9216, "dropout": 0.1,
+    "do_layer_norm_before": True, "max_position_embeddings": 2048, "layerdrop": 0.0,
+    "activation_function": "relu",
+}  # fmt: skip
+NEOX = {
+    "model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576,
+    "num_attention_heads": 64, "num_hidden_layers": 44, "vocab_size": 50432,
+    "rotary_pct": 0.25, "tie_word_embeddings": False, "max_position_embeddings": 2048,
+}  # fmt: skip
+DEEPSEEK_MOE = LLAMA | {
+    "model_type": "deepseek", "hidden_size": 2048, "intermediate_size": 10944,
+    "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2,
+    "num_experts_per_tok": 6, "first_k_dense_replace": 1, "moe_layer_freq": 1,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "num_hidden_layers": 28,
+    "vocab_size": 102400, "scoring_func": "softmax",
+}  # fmt: skip
+
 
 def _parameters(data: dict[str, Any], sequence: int = 1024) -> float:
     from nestopt.placement.model.transformer import expand
@@ -78,9 +140,16 @@ def _parameters(data: dict[str, Any], sequence: int = 1024) -> float:
 
 @pytest.mark.parametrize(
     ("data", "billions"),
-    [(LLAMA, 8.03), (MIXTRAL, 46.7), (QWEN3_MOE, 30.5), (GPT2, 0.124)],
-    ids=["llama3-8b", "mixtral", "qwen3-30b-a3b", "gpt2"],
-)
+    [
+        (LLAMA, 8.03), (MIXTRAL, 46.7), (QWEN3_MOE, 30.5), (GPT2, 0.124), (QWEN2, 7.616),
+        (QWEN3, 8.19), (MISTRAL, 7.24), (GEMMA, 8.54), (GEMMA2, 9.24), (PHI2, 2.78), (PHI3, 3.82),
+        (FALCON_7B, 6.92), (FALCON_40B, 41.3), (BLOOM, 176.2), (OPT, 65.7), (NEOX, 20.55),
+        (DEEPSEEK_MOE, 16.4),
+    ],
+    ids=["llama3-8b", "mixtral", "qwen3-30b-a3b", "gpt2", "qwen2.5-7b", "qwen3-8b", "mistral-7b",
+         "gemma-7b", "gemma2-9b", "phi-2", "phi3-mini", "falcon-7b", "falcon-40b", "bloom",
+         "opt-66b", "gpt-neox-20b", "deepseek-moe-16b"],
+)  # fmt: skip
 def test_parameters_are_those_published(data: dict[str, Any], billions: float) -> None:
     assert _parameters(data) / 1e9 == pytest.approx(billions, rel=0.005)
 
@@ -103,6 +172,11 @@ def test_llama_3_is_the_library_s() -> None:
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"num_key_value_heads": 5}, "kv_heads"),
         ({"state_size": 16}, "state_size"),
+        ({"model_type": "gemma2", "sliding_window": 512}, "sliding_window"),
+        ({"model_type": "phi", "qk_layernorm": True}, "qk_layernorm"),
+        ({"model_type": "opt", "word_embed_proj_dim": 512}, "word_embed_proj_dim"),
+        ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before"),
+        ({"model_type": "falcon", "multi_query": 1}, "multi_query"),
         ({"max_position_embeddings": 512}, "max_position_embeddings"),
     ],
 )
