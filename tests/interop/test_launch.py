@@ -310,7 +310,6 @@ def test_a_torchtitan_file_that_is_wrong_is_named(h100, old, new, said) -> None:
         ("torchtitan", {"sequence_parallel": None}, "always sequence parallel"),
         ("deepspeed", {"pipeline_model_parallel_layout": "Et*18|t*21|t*21|t*20L"}, "cuts a pip"),
         ("deepspeed", {"context_parallel_size": 2}, "Ulysses"),
-        ("nanotron", {"context_parallel_size": 2}, "no context parallelism"),
         ("nanotron", {"recompute_granularity": "selective"}, "no selective recomputation"),
         ("nanotron", {"num_layers_per_virtual_pipeline_stage": 5}, "no schedule interleaved"),
     ],
@@ -319,6 +318,34 @@ def test_what_a_framework_cannot_say_is_told(h100, framework, changed, reason) -
     plan, workload, model = _plan(_text(**changed), h100)
     with pytest.raises(CannotExpress, match=reason):
         write(framework, job_of(plan, workload, h100, model))
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "nanotron"])
+def test_experts_are_never_dropped(h100, framework) -> None:
+    # Mixtral has Llama-3 8B's layers, width and heads
+    text = MIXTRAL + "--tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 64 "
+    plan, workload, model = _plan(text + "--sequence-parallel", h100)
+    with pytest.raises(CannotExpress, match=r"8 experts|have no experts"):
+        write(framework, job_of(plan, workload, h100, model))
+
+
+def test_deepspeed_lines_are_in_its_own_words(h100) -> None:
+    text = MIXTRAL + "--tensor-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 64 "
+    text += (
+        "--expert-model-parallel-size 4 --use-distributed-optimizer --recompute-granularity full"
+    )
+    plan, workload, model = _plan(text, h100)
+    line = write("deepspeed", job_of(plan, workload, h100, model))["arguments.txt"]
+    for word in ("--num-key-value-heads 8", "--topk 2", "--use-rotary-position-embeddings",
+                 "--normalization rmsnorm", "--use-flash-attn-v2", "--moe-expert-parallel-size 4",
+                 "--enable-expert-tensor-parallelism", "--checkpoint-activations"):  # fmt: skip
+        assert word in line
+    for word in ("query", "backend", "--moe-router", "--moe-ffn", "--moe-grouped", "RMSNorm"):
+        assert word not in line
+    # and they are read back
+    again = read_launch(line, "run.sh", 64)
+    other = price_plan(plan_of(again, h100), workload_of(again), h100)
+    assert other.seconds == price_plan(plan, workload, h100).seconds
 
 
 def test_a_configuration_a_stage_has_no_words(h100) -> None:
@@ -341,6 +368,7 @@ def test_deepspeed_and_nanotron_files(h100) -> None:
     data = yaml.safe_load(write("nanotron", job)["config.yaml"])
     assert data["parallelism"] | {"dp": 4, "pp": 4, "tp": 4} == data["parallelism"]
     assert data["tokens"]["batch_accumulation_per_replica"] == 64
+    assert data["model"]["model_config"]["is_llama_config"] is True
     bridge = yaml.safe_load(write("megatron-bridge", job)["overrides.yaml"])
     assert bridge["model"]["tensor_model_parallel_size"] == 4
     assert bridge["train"]["global_batch_size"] == 256

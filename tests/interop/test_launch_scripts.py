@@ -244,6 +244,9 @@ def test_processes_of_other_launchers() -> None:
         ("A=1\nfor i in 1 2; do A=$i; done\nrun $A", ["run", "$A"]),
         ("A=1 B=2 run x", ["run", "x"]),
         ("run \\\n a \\\n b", ["run", "a", "b"]),
+        ("run --l Et*5|(tt|)*6|t*5L --m | tee x", ["tee", "x"]),
+        ("run --l Et*5|(tt|)*6|t*5L --m", ["run", "--l", "Et*5|(tt|)*6|t*5L", "--m"]),
+        ("f() {\nA=1\n}\n(run $A)", ["run", "1"]),
         ("cat <<END\nit's --x\nEND\nrun y", ["run", "y"]),
     ],
 )  # fmt: skip

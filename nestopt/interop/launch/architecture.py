@@ -89,8 +89,7 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
         heads=heads,
         sequence=required(args, "seq-length"),
         vocabulary=_vocabulary(args),
-        # Megatron's default is one group
-        kv_heads=number(args, "num-query-groups", 1) if args.get("group-query-attention") else 0,
+        kv_heads=_groups(args),
         head_size=number(args, "kv-channels", 0),
         ffn=inner,
         gated=gated,
@@ -106,6 +105,14 @@ def transformer_of_megatron(args: Mapping[str, Any]) -> Transformer:
         dropout=share(args, "hidden-dropout", 0.1) > 0,
         lean=gated,
     )
+
+
+def _groups(args: Mapping[str, Any]) -> int:
+    """Groups of queries; 0 for as many as heads. Megatron's default is one group."""
+    if args.get("group-query-attention"):
+        return number(args, "num-query-groups", 1)
+    # Megatron-DeepSpeed's word
+    return number(args, "num-key-value-heads", 0)
 
 
 def _vocabulary(args: Mapping[str, Any]) -> int:

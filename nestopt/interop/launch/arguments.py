@@ -38,7 +38,7 @@ _VALUES = """
     num-virtual-stages-per-pipeline-rank pipeline-model-parallel-layout
     decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers recompute-granularity
     recompute-method recompute-num-layers data-parallel-sharding-strategy rampup-batch-size
-    world-size nproc-per-node nnodes zero-stage
+    world-size nproc-per-node nnodes zero-stage num-key-value-heads
 """
 VALUES = frozenset(_VALUES.split())
 """Arguments with one value."""
@@ -49,6 +49,11 @@ _MANY = {"recompute-modules", "rampup-batch-size"}
 _ALIASES = {
     "num-nodes": "nnodes",
     "num-gpus": "nproc-per-node",
+    "topk": "moe-router-topk",
+    "moe-expert-parallel-size": "expert-model-parallel-size",
+    **dict.fromkeys(
+        (f"use-flash-attn-{kind}" for kind in ("v1", "v2", "triton")), "use-flash-attn"
+    ),
     "checkpoint-activations": "recompute-all",
     "deepspeed-activation-checkpointing": "recompute-all",
     "activations-checkpoint-method": "recompute-method",

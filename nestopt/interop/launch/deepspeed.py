@@ -12,6 +12,7 @@ from nestopt.interop.launch.job import CannotExpress
 
 if TYPE_CHECKING:
     from nestopt.interop.launch.job import Job
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = ["write_deepspeed"]
 
@@ -31,7 +32,41 @@ def _refusals(job: Job) -> tuple[str, ...]:
         found.append("its sequence parallelism (Ulysses) is not context parallelism by ring")
     if job.recompute == "selective":
         found.append("it has no selective recomputation")
+    model = job.model
+    if model.experts and (model.shared_experts or model.dense_layers):
+        found.append("its experts are in every layer, without shared ones")
+    if model.experts and model.expert_ffn not in (0, model.inner):
+        found.append(f"its experts are as wide as the feed-forward ({model.inner})")
+    if model.experts and model.top_k > 2:
+        found.append(f"its gate chooses 1 or 2 experts, not {model.top_k}")
     return tuple(found)
+
+
+_WORDS = {
+    "group-query-attention": None,
+    "num-query-groups": "num-key-value-heads",
+    "position-embedding-type": None,
+    "attention-backend": None,
+    "moe-router-topk": "topk",
+    "moe-ffn-hidden-size": None,
+    "moe-grouped-gemm": None,
+    "moe-token-dispatcher-type": None,
+}
+"""Megatron-DeepSpeed's names of Megatron-LM's arguments of a model; None where it has none."""
+
+
+def _architecture(model: Transformer) -> dict[str, Any]:
+    """Megatron-DeepSpeed's arguments of an architecture."""
+    args = megatron_architecture(model)
+    found = {_WORDS.get(key, key): value for key, value in args.items()}
+    found.pop(None, None)
+    if args.get("position-embedding-type") == "rope":
+        found["use-rotary-position-embeddings"] = True
+    if "normalization" in args:
+        found["normalization"] = str(args["normalization"]).lower()
+    if args.get("attention-backend") == "flash":
+        found["use-flash-attn-v2"] = True
+    return {str(key): value for key, value in found.items()}
 
 
 def write_deepspeed(job: Job) -> dict[str, str]:
@@ -54,7 +89,7 @@ def write_deepspeed(job: Job) -> dict[str, str]:
     }
     if job.shard > 1 and job.replicas * job.expert > 1:
         config["zero_optimization"]["zero_hpz_partition_size"] = job.shard
-    args = megatron_architecture(job.model) | {
+    args = _architecture(job.model) | {
         "tensor-model-parallel-size": job.tensor,
         "pipeline-model-parallel-size": job.pipeline,
         "micro-batch-size": job.microbatch,
@@ -67,10 +102,12 @@ def write_deepspeed(job: Job) -> dict[str, str]:
         args["no-pipeline-parallel"] = True
     if job.model.experts:
         args["moe-expert-parallel-size"] = job.expert
+        if job.tensor > 1:
+            args["enable-expert-tensor-parallelism"] = True
     if job.sequence_parallel:
         args["sequence-parallel"] = True
     if job.recompute == "full":
-        args |= {"recompute-granularity": "full", "deepspeed-activation-checkpointing": True}
+        args |= {"checkpoint-activations": True, "deepspeed-activation-checkpointing": True}
     script = (
         "#!/usr/bin/env bash\nset -euo pipefail\n"
         'cd "$(dirname "$0")"\nARGS="$(tr "\\n" " " < arguments.txt) ${EXTRA_ARGS:-}"\n'

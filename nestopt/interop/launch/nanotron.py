@@ -19,8 +19,8 @@ def _refusals(job: Job) -> tuple[str, ...]:
         found.append("its models are Llama-like: gated, without biases")
     if job.zero > 1 or job.shard > 1:
         found.append("it has ZeRO-0 and 1")
-    if job.context > 1:
-        found.append("it has no context parallelism")
+    if job.model.experts:
+        found.append("its Llama-like models have no experts")
     if job.schedule not in ("1f1b", "gpipe"):
         found.append(f"it has no schedule {job.schedule}")
     if job.recompute == "selective":
@@ -47,7 +47,7 @@ def write_nanotron(job: Job) -> dict[str, str]:
             "dp": job.data,
             "pp": job.pipeline,
             "tp": job.tensor,
-            "expert_parallel_size": job.expert,
+            "context_parallel_size": job.context,
             "pp_engine": {"1f1b": "1f1b", "gpipe": "afab"}[job.schedule],
             "tp_mode": "REDUCE_SCATTER" if job.sequence_parallel else "ALL_REDUCE",
             "tp_linear_async_communication": False,
@@ -61,6 +61,7 @@ def write_nanotron(job: Job) -> dict[str, str]:
         "optimizer": {"zero_stage": job.zero},
     }
     config = {
+        "is_llama_config": True,
         "hidden_size": model.hidden,
         "intermediate_size": model.inner,
         "num_hidden_layers": model.layers,

@@ -84,14 +84,19 @@ class _Scanner:
             self.at += 3
             return []
         pieces: list[tuple[str, str]] = []
+        depth = 0
         while self.at < len(self.text):
             char = self.text[self.at]
-            if char in " \t\r\n;&|<>)" or self.text.startswith("\\\n", self.at):
+            if char == "(" and len(pieces) == 1 and _ASSIGNMENT.fullmatch(pieces[0][1]):
+                return [_Word(tuple(pieces), self._array())]
+            # argument files hold bare layouts: Et*5|(tt|)*6|t*5L
+            inside = depth > 0 or char == "("
+            bare = pieces and (
+                (char in "()" and inside) or re.match(r"\|[^\s|]", self.text[self.at : self.at + 2])
+            )
+            if not bare and (char in " \t\r\n;&|<>()" or self.text.startswith("\\\n", self.at)):
                 break
-            if char == "(":
-                if len(pieces) == 1 and _ASSIGNMENT.fullmatch(pieces[0][1]):
-                    return [_Word(tuple(pieces), self._array())]
-                break
+            depth += (char == "(") - (char == ")")
             pieces.append(self._piece(char))
             if len(pieces) > 1 and pieces[-1][0] == pieces[-2][0] == "":
                 pieces[-2:] = [("", pieces[-2][1] + pieces[-1][1])]

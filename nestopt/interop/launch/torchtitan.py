@@ -9,21 +9,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nestopt.core.registry import transformers
 from nestopt.interop.launch.hosts import host_files, launcher
 from nestopt.interop.launch.job import CannotExpress
 
 if TYPE_CHECKING:
     from nestopt.interop.launch.job import Job
+    from nestopt.placement.model.transformer import Transformer
 
 __all__ = ["FLAVOURS", "write_torchtitan"]
 
-FLAVOURS: dict[tuple[int, int, int], tuple[str, str]] = {
-    (32, 4096, 32): ("llama3", "8B"),
-    (80, 8192, 64): ("llama3", "70B"),
-    (126, 16384, 128): ("llama3", "405B"),
-    (61, 7168, 128): ("deepseek_v3", "671B"),
+FLAVOURS = {
+    "llama3-8b": ("llama3", "8B"),
+    "llama3-70b": ("llama3", "70B"),
+    "llama3-405b": ("llama3", "405B"),
+    "deepseek-v3-like": ("deepseek_v3", "671B"),
 }
-"""torchtitan's model and flavour by (layers, hidden size, heads)."""
+"""torchtitan's model and flavour of an architecture of the library."""
+
+_WEIGHTS = (
+    "layers", "hidden", "heads", "key_heads", "inner", "gated", "biases", "tied",
+    "experts", "top_k", "shared_experts", "expert_ffn", "dense_layers",
+)  # fmt: skip
+"""What two models with the same weights agree in, but for the vocabulary, which is padded."""
+
+
+def _flavour(model: Transformer) -> tuple[str, str] | None:
+    """The flavour with a model's weights; None if there is none."""
+    known = transformers()
+    for name, flavour in FLAVOURS.items():
+        other = known[name]
+        same = all(getattr(other, field) == getattr(model, field) for field in _WEIGHTS)
+        if same and 0 <= model.vocabulary - other.vocabulary <= other.vocabulary // 50:
+            return flavour
+    return None
+
 
 _SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 
@@ -31,10 +51,12 @@ _SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"
 def _refusals(job: Job) -> tuple[str, ...]:
     model = job.model
     found = []
-    if (model.layers, model.hidden, model.heads) not in FLAVOURS or not model.gated:
+    if _flavour(model) is None:
+        kind = f"{model.experts} experts" if model.experts else f"feed-forward {model.inner}"
         found.append(
             f"it has no flavour of {model.layers} layers, hidden {model.hidden}, {model.heads} "
-            "heads; register one in its model's table"
+            f"heads ({model.key_heads} of keys), {kind}, vocabulary {model.vocabulary}; known: "
+            f"{', '.join(FLAVOURS)}; register one in its model's table"
         )
     if model.tied and job.pipeline > 1:
         found.append("it refuses tied embeddings with a pipeline")
@@ -65,7 +87,7 @@ def write_torchtitan(job: Job) -> dict[str, str]:
     reasons = _refusals(job)
     if reasons:
         raise CannotExpress("torchtitan", reasons)
-    name, flavour = FLAVOURS[job.model.layers, job.model.hidden, job.model.heads]
+    name, flavour = _flavour(job.model) or ("", "")
     shard = job.data if job.zero in (2, 3) else job.shard
     local = job.microbatch * (job.microbatches if job.pipeline > 1 else 1)
     parallel = [
@@ -121,7 +143,7 @@ def write_torchtitan(job: Job) -> dict[str, str]:
 
 def _module(job: Job, parallel: list[str], local: int) -> str:
     """The Python module of a job: the flavour's configuration with the plan's degrees."""
-    name, flavour = FLAVOURS[job.model.layers, job.model.hidden, job.model.heads]
+    name, flavour = _flavour(job.model) or ("", "")
     function = f"{name}_{flavour.lower()}"
     kept = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     body = [f"parallel.{row}" for row in parallel if not row.startswith("expert_tensor")]
