@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nestopt import api
-from nestopt.cli.output import print_json
+from nestopt.cli.output import print_json, printable
 from nestopt.cli.parameters import JsonOption, ResultArgument
 from nestopt.core.errors import CheckError
 from nestopt.core.verdict import NotProvedError, Verdict
@@ -50,7 +50,7 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
     except NotProvedError as error:
         if not json:
             for line in error.verdict.verified:
-                print(f"ok  {line}")
+                print(f"ok  {printable(line)}")
         raise CheckError(f"{result}: {error}") from error
     except CheckError as error:
         raise CheckError(f"{result}: {error}") from error
@@ -61,9 +61,9 @@ def check(result: ResultArgument, json: JsonOption = False) -> None:
         )
         return
     for line in verdict.verified:
-        print(f"ok  {line}")
+        print(f"ok  {printable(line)}")
     for line in verdict.claimed:
-        print(f"--  claimed, not verified: {line}")
+        print(f"--  claimed, not verified: {printable(line)}")
     tail = f"; {len(verdict.claimed)} claimed, not verified" if verdict.claimed else ""
     print(f"{result}: passed, {len(verdict.verified)} points verified{tail}")
 

@@ -9,6 +9,7 @@ import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from nestopt.cli.output import printable
 from nestopt.core.errors import CheckError, Interrupted, UsageError
 from nestopt.core.result import Reason
 
@@ -54,7 +55,8 @@ def report(error: NestoptError | OSError, *, as_json: bool) -> int:
         status = Exit.CHECK_FAILED
     else:
         status = Exit.ERROR
-    print(f"nestopt: error: {error}", file=sys.stderr)
+    text = printable(str(error), keep="\n\t")
+    print(f"nestopt: error: {text}", file=sys.stderr)
     if as_json:
         with contextlib.suppress(OSError):
             print(json.dumps({"schema": ERROR_SCHEMA, "error": str(error), "exit": int(status)}))

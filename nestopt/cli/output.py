@@ -23,6 +23,7 @@ __all__ = [
     "definitions",
     "note",
     "print_json",
+    "printable",
     "quantity",
     "signed_percent",
     "stdout_to_stderr",
@@ -41,6 +42,22 @@ def console() -> Console:
 def note(text: str) -> None:
     """A remark that is not the answer: one line on stderr."""
     print(f"nestopt: {text}", file=sys.stderr)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """`text`, its control characters written out: what a file says starts no line of its own.
+
+    Parameters
+    ----------
+    keep : str
+        Control characters that may stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each in keep or each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def print_json(data: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "validate_model", "write_json", "write_text",
 ]  # fmt: skip
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _UNFINISHED: set[str] = set()
 
 
@@ -107,21 +109,28 @@ def read_json(path: str | Path) -> Any:
     ------
     InputError
         If the file is missing or unreadable, or is not JSON (with line and column), or holds NaN,
-        an infinity or a key twice in one object.
+        an infinity, a key twice in one object, or half of a character (a lone surrogate).
     """
     text = read_text(path)
     try:
-        return json.loads(
+        data = json.loads(
             text,
             parse_constant=_no_constant,
             parse_float=_finite,
             parse_int=_whole,
             object_pairs_hook=_no_duplicates,
         )
+        if _SURROGATE.search(text) is not None:
+            # half a character can be neither printed nor written
+            json.dumps(data, ensure_ascii=False).encode()
+        return data
     except json.JSONDecodeError as error:
         raise InputError(
             f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})", file=str(path)
         ) from error
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        raise InputError(f"{half!r} is half of a character, no text", file=str(path)) from error
     except ValueError as error:
         raise InputError(str(error), file=str(path)) from error
     except RecursionError as error:

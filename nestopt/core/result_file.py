@@ -12,7 +12,9 @@ __all__ = ["ResultFile"]
 
 # infinities are text in JSON; a picosecond count stays an integer
 # (text such as "72" is none of them)
-Number = StrictInt | StrictFloat | Literal["inf", "-inf"]
+# (a longer integer may be no float either)
+Whole = Annotated[int, Field(strict=True, gt=-(2**63), lt=2**63)]
+Number = Whole | StrictFloat | Literal["inf", "-inf"]
 Seconds = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 

@@ -143,19 +143,19 @@ Texts = Annotated[
     list[str], BeforeValidator(_listed), AfterValidator(_distinct), Field(min_length=1)
 ]
 Counts = Annotated[
-    list[Annotated[int, Field(ge=0)]],
+    list[Annotated[int, Field(ge=0, strict=True)]],
     BeforeValidator(_listed),
     AfterValidator(_distinct),
     Field(min_length=1),
 ]
 Days = Annotated[
-    list[Annotated[float, Field(ge=0)]],
+    list[Annotated[float, Field(ge=0, strict=True)]],
     BeforeValidator(_listed),
     AfterValidator(_distinct),
     Field(min_length=1),
 ]
 Seeds = Annotated[
-    list[Annotated[int, Field(ge=0)]],
+    list[Annotated[int, Field(ge=0, strict=True)]],
     BeforeValidator(_seeds),
     AfterValidator(_distinct),
     Field(min_length=1),
@@ -207,8 +207,8 @@ class MethodFile(_Strict):
     objective: str | None = None
     space: str | None = None
     backend: str | None = None
-    rel_gap: float = Field(default=0.0, ge=0, lt=1)
-    threads: Annotated[int, Field(ge=1)] | None = None
+    rel_gap: float = Field(default=0.0, ge=0, lt=1, strict=True)
+    threads: Annotated[int, Field(ge=1, strict=True)] | None = None
     time_limit: Seconds | None = None
     memory_limit: Bytes | None = None
     seeds: Seeds = [0]
@@ -238,7 +238,7 @@ class StudyFile(_Strict):
     title: str = ""
     time_limit: Seconds | None = None
     memory_limit: Bytes | None = None
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=1, ge=1, strict=True)
     instances: list[InstancesFile] = Field(min_length=1)
     methods: list[MethodFile] = Field(min_length=1)
     report: ReportFile = ReportFile()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from nestopt.placement.model.cluster import DeviceType, parse_device_type
 
@@ -24,8 +24,10 @@ __all__ = [
     "device_type_from_file",
 ]
 
-Quantity = str | Annotated[float, Field(allow_inf_nan=False)]
-Number = Annotated[float, Field(allow_inf_nan=False, ge=0)]
+# a truth value or a number in quotes is no number
+Real = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+Quantity = str | Real
+Number = Annotated[float, Field(allow_inf_nan=False, ge=0, strict=True)]
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 Index = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 # each of these is an entry in memory
@@ -42,8 +44,8 @@ class DeviceTypeFile(_Strict):
     peak: Quantity
     memory: Quantity
     memory_bandwidth: Quantity
-    efficiency: float = 1.0
-    half_flops: float = 0.0
+    efficiency: Real = 1.0
+    half_flops: Real = 0.0
     reserve: Quantity = 0.0
 
 
@@ -199,10 +201,10 @@ class ConfigFile(_Strict):
     tensor: tuple[Count, Count, Count]
     context: Count
     expert: Count
-    sequence_parallel: bool
+    sequence_parallel: StrictBool
     zero: Annotated[int, Field(ge=0, le=3, strict=True)]
     recompute: Literal["none", "selective", "full"]
-    overlap: bool = False
+    overlap: StrictBool = False
     hides: list[Literal["tensor", "sync", "gathers"]] = []
 
 

@@ -8,10 +8,13 @@ file that says nothing proves nothing.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nestopt.core.errors import CheckError
+from nestopt.core.errors import CheckError, InputError, UsageError
 from nestopt.core.verdict import Verdict
+from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
+from nestopt.placement.model.words import Structure
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
@@ -19,10 +22,17 @@ if TYPE_CHECKING:
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["BOUND_TOLERANCE", "arithmetic_bound", "check_bound", "check_termination"]
+__all__ = [
+    "BOUND_TOLERANCE",
+    "arithmetic_bound",
+    "check_bound",
+    "check_settings",
+    "check_termination",
+]
 
 BOUND_TOLERANCE = 1e-6
 """Relative: what the exact solvers' own feasibility and integrality tolerances blur."""
+_EVERY_PLAN = "every plan of MODEL.md"
 CAUSES = ("devices", "divisibility", "memory", "places", "space", "structure", "schedule")
 """What a cause of infeasibility may begin with: the constraints of ``MODEL.md``."""
 
@@ -76,6 +86,34 @@ def check_termination(result: Result) -> Verdict:
     return verdict
 
 
+def check_settings(instance: PlacementInstance, settings: dict[str, Any]) -> None:
+    """The file states no other objective or space than those that are judged.
+
+    Raises
+    ------
+    CheckError
+        Naming the setting, its value, and what the instance has.
+    """
+    objective = settings.get("objective", instance.objective)
+    if objective != instance.objective:
+        raise CheckError(
+            f"settings.objective: {objective!r}, but the instance has {str(instance.objective)!r}"
+        )
+    for key in ("space", *SPACE_SETTINGS):
+        if key not in settings:
+            continue
+        value = settings[key]
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        try:
+            stated = parse_space(text if key == "space" else {key: text.lower()}, instance.space)
+        except (InputError, UsageError) as error:
+            raise CheckError(f"settings.{key}: {error}") from error
+        if stated != instance.space:
+            raise CheckError(
+                f"settings.{key}: {value!r}, but the instance's space is {instance.space.label}"
+            )
+
+
 def check_bound(instance: PlacementInstance, result: Result) -> Verdict:
     """The bound is at most the objective, and is proved, claimed or refused.
 
@@ -102,19 +140,46 @@ def check_bound(instance: PlacementInstance, result: Result) -> Verdict:
     if bound <= arithmetic * (1 + 1e-9):
         verdict.verified.append(f"bound {bound:.9g} s: all arithmetic at the devices' best speed")
         if optimal:
-            verdict.verified.append("optimal: the objective meets the proved bound")
+            within = _within(found, bound)
+            verdict.verified.append(f"optimal{within or ': the objective meets the proved bound'}")
     elif _stated(result.witness):
         assert result.witness is not None
         source = result.witness.get("bound") or result.witness.get("name")
-        verdict.verified.append(f"bound {bound:.9g} s is not above the objective")
+        _check_source(instance, result.witness, arithmetic)
+        if found is not None:
+            verdict.verified.append(f"bound {bound:.9g} s is not above the objective")
         verdict.claimed.append(f"bound {bound:.9g} s, by {source}")
         if optimal:
-            verdict.claimed.append("optimality: follows from that bound")
+            within = _within(found, bound)
+            verdict.claimed.append(f"optimality{within or ': follows from that bound'}")
     else:
         verdict.unproved.append(f"bound {bound:.9g} s: the witness says nothing that can be read")
         if optimal:
             verdict.unproved.append("optimality has no proof but that bound")
     return verdict
+
+
+def _within(found: float | None, bound: float) -> str:
+    """Of an objective that is called optimal: how far the bound is from it, if not there."""
+    gap = 0.0 if not found else (found - bound) / abs(found)
+    if gap <= BOUND_TOLERANCE:
+        return ""
+    return f" within settings.rel_gap alone: the gap to that bound is {100 * gap:.4g} %"
+
+
+def _check_source(instance: PlacementInstance, witness: dict[str, Any], arithmetic: float) -> None:
+    """A witness of more than all arithmetic names another source, and no other space.
+
+    A bound over all plans, or over the same plans at any places, holds in the instance's space too.
+    """
+    if witness.get("bound", witness.get("name")) == "compute":
+        raise CheckError(
+            f"witness: all arithmetic proves {arithmetic:.9g} s only, and the bound is larger"
+        )
+    stated, space = witness.get("space"), instance.space
+    wider = replace(space, structure=Structure.GENERAL)
+    if stated is not None and stated not in (_EVERY_PLAN, space.label, wider.label):
+        raise CheckError(f"witness.space: {stated!r}, but the instance's space is {space.label}")
 
 
 def _stated(witness: dict[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ from nestopt.placement.judge.check.pricing import Pricing, price
 from nestopt.placement.judge.check.proofs import (
     BOUND_TOLERANCE,
     check_bound,
+    check_settings,
     check_termination,
 )
 from nestopt.placement.judge.check.space import check_space
@@ -120,6 +121,7 @@ def check_result(result: Result) -> Verdict:
         For the first thing that is wrong; a `NotProvedError` for a claim without any ground.
     """
     instance = _instance_of(result)
+    check_settings(instance, result.settings)
     verdict = Verdict(["the instance has the stated hash"])
     verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:

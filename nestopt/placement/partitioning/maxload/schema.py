@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.io import validate_model
@@ -13,21 +13,21 @@ from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Operato
 
 __all__ = ["build_problem", "read_problem"]
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class _OperatorFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    id: int
+    id: StrictInt
     name: str = ""
     accelerator_time: _Amount
     cpu_time: _Amount
     memory: _Amount = 0.0
     output_time: _Amount = 0.0
-    backward: bool = False
-    colour: int | None = None
-    on_accelerator: bool = True
+    backward: StrictBool = False
+    colour: StrictInt | None = None
+    on_accelerator: StrictBool = True
 
 
 class _ProblemFile(BaseModel):
@@ -37,11 +37,11 @@ class _ProblemFile(BaseModel):
     version: Literal["nestopt.maxload/1"] = Field(alias="schema")
     problem: Literal["placement"] = "placement"
     name: str
-    accelerators: int = Field(ge=0)
-    cpus: int = Field(ge=0)
+    accelerators: int = Field(ge=0, strict=True)
+    cpus: int = Field(ge=0, strict=True)
     accelerator_memory: _Amount
     operators: list[_OperatorFile] = Field(min_length=1)
-    edges: list[tuple[int, int]]
+    edges: list[tuple[StrictInt, StrictInt]]
 
 
 def read_problem(data: Any, *, file: str | None = None) -> MaxLoadProblem:
@@ -71,7 +71,7 @@ def build_problem(
     cpus: int,
     accelerator_memory: float,
     operators: list[Operator],
-    edges: list[tuple[int, int]],
+    edges: list[tuple[StrictInt, StrictInt]],
     *,
     file: str | None = None,
     operators_field: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.io import validate_model
@@ -13,7 +13,7 @@ from nestopt.placement.partitioning.piper.model import Layer, PiperProblem, Vari
 
 __all__ = ["build_problem", "read_problem"]
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _Degree = Annotated[int, Field(ge=1)]
 
 
@@ -29,7 +29,7 @@ class _VariantFile(BaseModel):
 class _LayerFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    id: int
+    id: StrictInt
     name: str = ""
     variants: dict[_Degree, Annotated[list[_VariantFile], Field(min_length=1)]]
     parameters: dict[_Degree, _Amount]
@@ -44,12 +44,12 @@ class _ProblemFile(BaseModel):
     version: Literal["nestopt.piper/1"] = Field(alias="schema")
     problem: Literal["placement"] = "placement"
     name: str
-    devices: int = Field(ge=1)
+    devices: int = Field(ge=1, strict=True)
     memory: _Amount
-    bandwidth: float = Field(gt=0, allow_inf_nan=False)
-    micro_batches: int = Field(ge=1)
+    bandwidth: float = Field(gt=0, allow_inf_nan=False, strict=True)
+    micro_batches: int = Field(ge=1, strict=True)
     layers: list[_LayerFile] = Field(min_length=1)
-    edges: list[tuple[int, int, _Amount]]
+    edges: list[tuple[StrictInt, StrictInt, _Amount]]
 
 
 def read_problem(data: Any, *, file: str | None = None) -> PiperProblem:
