@@ -71,7 +71,7 @@ def build_problem(
     cpus: int,
     accelerator_memory: float,
     operators: list[Operator],
-    edges: list[tuple[StrictInt, StrictInt]],
+    edges: list[tuple[int, int]],
     *,
     file: str | None = None,
     operators_field: str,
