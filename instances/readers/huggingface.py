@@ -92,10 +92,20 @@ class _Fields:
                 )
 
 
+def _shape(fields: _Fields) -> dict[str, int]:
+    """Heads, width, layers and words, by the names that most configurations give them."""
+    return {
+        "heads": fields.integer("num_attention_heads"),
+        "hidden": fields.integer("hidden_size"),
+        "layers": fields.integer("num_hidden_layers"),
+        "vocabulary": fields.integer("vocab_size"),
+    }
+
+
 def _llama(fields: _Fields, sequence: int) -> dict[str, Any]:
     """Gated, grouped queries, root-mean-square norms: Llama, Mistral, Qwen2 and their kin."""
-    heads = fields.integer("num_attention_heads")
-    hidden = fields.integer("hidden_size")
+    shape = _shape(fields)
+    heads, hidden = shape["heads"], shape["hidden"]
     size = fields.integer("head_dim", 0, minimum=0)
     fields.must_be("mlp_bias", False, None, why="biases of one kind of matrix alone")
     # queries, keys and values may have biases (Qwen2); they are a ten-thousandth of the matrices
@@ -103,10 +113,7 @@ def _llama(fields: _Fields, sequence: int) -> dict[str, Any]:
     fields.flag("qkv_bias", False)
     _no_window(fields, sequence)
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "vocabulary": fields.integer("vocab_size"),
+        **shape,
         "kv_heads": fields.integer("num_key_value_heads", heads),
         "head_size": 0 if size * heads == hidden else size,
         "ffn": fields.integer("intermediate_size"),
@@ -207,10 +214,7 @@ def _gpt_neox(fields: _Fields, _: int) -> dict[str, Any]:
     fields.flag("attention_bias", True)
     fields.flag("use_parallel_residual", True)
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": fields.integer("hidden_size"),
-        "heads": fields.integer("num_attention_heads"),
-        "vocabulary": fields.integer("vocab_size"),
+        **_shape(fields),
         "ffn": fields.integer("intermediate_size"),
         "tied": fields.flag("tie_word_embeddings", False),
         "flash": True,
@@ -219,10 +223,7 @@ def _gpt_neox(fields: _Fields, _: int) -> dict[str, Any]:
 
 def _bert(fields: _Fields, _: int) -> dict[str, Any]:
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": fields.integer("hidden_size"),
-        "heads": fields.integer("num_attention_heads"),
-        "vocabulary": fields.integer("vocab_size"),
+        **_shape(fields),
         "ffn": fields.integer("intermediate_size"),
         "tied": fields.flag("tie_word_embeddings", True),
         "flash": True,
@@ -242,13 +243,11 @@ def _gemma(fields: _Fields, sequence: int) -> dict[str, Any]:
 
 
 def _phi(fields: _Fields, _: int) -> dict[str, Any]:
-    heads, hidden = fields.integer("num_attention_heads"), fields.integer("hidden_size")
+    shape = _shape(fields)
+    heads, hidden = shape["heads"], shape["hidden"]
     fields.must_be("qk_layernorm", False, None, why="norms of queries and keys with biases")
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "vocabulary": fields.integer("vocab_size"),
+        **shape,
         "kv_heads": fields.integer("num_key_value_heads", heads),
         "ffn": fields.integer("intermediate_size", 4 * hidden),
         "tied": fields.flag("tie_word_embeddings", False),
@@ -263,7 +262,8 @@ def _phi3(fields: _Fields, sequence: int) -> dict[str, Any]:
 
 
 def _falcon(fields: _Fields, _: int) -> dict[str, Any]:
-    heads, hidden = fields.integer("num_attention_heads"), fields.integer("hidden_size")
+    shape = _shape(fields)
+    heads, hidden = shape["heads"], shape["hidden"]
     groups = fields.integer("num_kv_heads", heads)
     newer = fields.flag("new_decoder_architecture", False)
     if fields.flag("multi_query", True) and not newer:
@@ -272,10 +272,7 @@ def _falcon(fields: _Fields, _: int) -> dict[str, Any]:
         fields.flag(key, False)
     fields.integer("num_ln_in_parallel_attn", 1)
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "vocabulary": fields.integer("vocab_size"),
+        **shape,
         "kv_heads": groups if newer or groups == 1 else heads,
         "ffn": fields.integer("ffn_hidden_size", 4 * hidden),
         "tied": fields.flag("tie_word_embeddings", True),
@@ -309,7 +306,8 @@ def _bloom(fields: _Fields, sequence: int) -> dict[str, Any]:
 
 
 def _opt(fields: _Fields, _: int) -> dict[str, Any]:
-    hidden = fields.integer("hidden_size")
+    shape = _shape(fields)
+    hidden = shape["hidden"]
     fields.must_be("word_embed_proj_dim", hidden, None, why="embeddings of another width")
     fields.must_be("do_layer_norm_before", True, None, why="norms behind the blocks")
     fields.must_be("enable_bias", True, None, why="a decoder without biases but with plain norms")
@@ -317,10 +315,7 @@ def _opt(fields: _Fields, _: int) -> dict[str, Any]:
     fields.flag("_remove_final_layer_norm", False)
     fields.seen |= {"layerdrop", "dropout", "init_std", "activation_dropout", "prefix"}
     return {
-        "layers": fields.integer("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": fields.integer("num_attention_heads"),
-        "vocabulary": fields.integer("vocab_size"),
+        **shape,
         "ffn": fields.integer("ffn_dim", 4 * hidden),
         "tied": fields.flag("tie_word_embeddings", True),
         "flash": True,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -66,22 +67,11 @@ COMMANDS = {
 }
 
 
-class _Commands(MutableMapping[str, Any]):
+class _Commands(Mapping[str, Any]):
     """The commands by name; each is imported when it is asked for."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, COMMANDS[name])
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
+        return _load(name, COMMANDS[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -90,6 +80,7 @@ class _Commands(MutableMapping[str, Any]):
         return len(COMMANDS)
 
 
+@cache
 def _load(name: str, command: Command) -> Any:
     """typer's command, or group, of a name; a module's `epilog` follows the help of its command."""
     module = import_module(f"nestopt.cli.{command.module}")
@@ -110,7 +101,7 @@ class _Group(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands()
+        self.commands: Any = _Commands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the table of commands."""

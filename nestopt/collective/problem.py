@@ -9,9 +9,6 @@ from nestopt.collective.model.collective import Collective
 from nestopt.collective.model.instance import LATENCY_MODELS, SUM_MODELS, CollectiveInstance
 from nestopt.collective.model.of_result import in_columns, instance_of, schedule_of
 from nestopt.collective.model.topology import Topology
-from nestopt.collective.show.describe import describe
-from nestopt.collective.show.page import schedule_page
-from nestopt.collective.show.plot import plot_schedule
 from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError, UsageError
 from nestopt.core.io import names_file, read_json, write_text
@@ -127,8 +124,11 @@ class CollectiveProblem:
         """
         instance, schedule = _drawable(result, directory)
         if target.suffix.lower() == ".html":
+            from nestopt.collective.show.page import schedule_page
+
             write_text(target, schedule_page(instance, schedule).html())
             return
+        from nestopt.collective.show.plot import plot_schedule
 
         plot_schedule(instance, schedule, target)
 
@@ -148,6 +148,8 @@ class CollectiveProblem:
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
+        from nestopt.collective.show.describe import describe
+
         describe(result, console)
 
 

@@ -1,4 +1,7 @@
-"""The placement problem: its entry points for the command line and studies."""
+"""The placement problem: its entry points for the command line and studies.
+
+Each imports its judge, bound or picture when it is asked for: an instance is built without them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from nestopt.core.errors import NestoptError, UsageError, naming
 from nestopt.core.io import names_file, read_json, write_text
 from nestopt.core.pricing import DEFAULT_SET
 from nestopt.core.registry import named
-from nestopt.placement.judge.check import check_result
-from nestopt.placement.judge.simulate import simulate
 from nestopt.placement.model import models
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.collective_table import CollectiveTable
@@ -20,15 +21,7 @@ from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
 from nestopt.placement.model.space_text import SPACE_SETTINGS, parse_space
 from nestopt.placement.model.workload import Workload
-from nestopt.placement.partitioning.maxload import check as check_split
-from nestopt.placement.partitioning.maxload.outcome import load_bound
-from nestopt.placement.partitioning.maxload.units import make_units
-from nestopt.placement.partitioning.piper import check as check_stages
-from nestopt.placement.partitioning.piper.outcome import work_bound
 from nestopt.placement.pricing.parameters import using_set
-from nestopt.placement.show.describe import describe, describe_maxload, describe_piper
-from nestopt.placement.show.page import plan_page
-from nestopt.placement.show.plot import plot_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,9 +147,14 @@ class PlacementProblem:
         """
         model = _model_of(result)
         if model == "max-load":
+            from nestopt.placement.partitioning.maxload import check as check_split
+
             return check_split(result)
         if model == "piper":
+            from nestopt.placement.partitioning.piper import check as check_stages
+
             return check_stages(result)
+        from nestopt.placement.judge.check import check_result
 
         return check_result(result)
 
@@ -168,9 +166,14 @@ class PlacementProblem:
             found: list[dict[str, Any]] = bounds(instance, options)
             return found
         if instance.schema == models.SCHEMAS["piper"]:
+            from nestopt.placement.partitioning.piper.outcome import work_bound
+
             value = work_bound(instance)
             relaxes = "transfers, exchange and memory; fastest variants, work divides evenly"
         else:
+            from nestopt.placement.partitioning.maxload.outcome import load_bound
+            from nestopt.placement.partitioning.maxload.units import make_units
+
             value = load_bound(instance, make_units(instance))
             relaxes = (
                 "transfers, order and memory; a unit on its faster device, work divides evenly"
@@ -180,6 +183,7 @@ class PlacementProblem:
     def simulate(self, result: Result, *, directory: Path | None = None) -> dict[str, Any]:
         """Event simulation of a result's plan beside the closed form."""
         plan = _plan_of(result, "simulate")
+        from nestopt.placement.judge.simulate import simulate
 
         return simulate(*plan)
 
@@ -187,8 +191,11 @@ class PlacementProblem:
         """Draw a result's plan: its stages on the cluster and its timeline."""
         plan = _plan_of(result, "draw")
         if target.suffix.lower() == ".html":
+            from nestopt.placement.show.page import plan_page
+
             write_text(target, plan_page(*plan).html())
             return
+        from nestopt.placement.show.plot import plot_plan
 
         plot_plan(*plan, target)
 
@@ -203,6 +210,8 @@ class PlacementProblem:
 
     def describe(self, result: Result, console: Console) -> None:
         """Print a result for people."""
+        from nestopt.placement.show.describe import describe, describe_maxload, describe_piper
+
         shown = {"max-load": describe_maxload, "piper": describe_piper}
         shown.get(_model_of(result) or "", describe)(result, console)
 

@@ -113,8 +113,7 @@ def best_bound(
         Names of `BOUNDS`; the others are left out.
     """
     effort = min(effort, time_limit)
-    names = ["distance", "ingress", "egress", "merging", "work", "partition", "spread"]
-    names.append("growth")
+    names = ["distance", "ingress", "egress", "merging", "work", "partition", "spread", "growth"]
     parts, topology = instance.collective.parts, instance.topology
     flows = sum(len(part.npus) if part.root is None else 1 for part in parts)
     if flows * topology.num_links <= 2 * 10**6 * effort:

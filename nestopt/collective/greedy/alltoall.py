@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.collective.greedy.copies import NEAR
 from nestopt.collective.greedy.kernels.list import search_priorities
 from nestopt.collective.greedy.kernels.route import route
 from nestopt.collective.greedy.known import KNOWN_EARLY, KNOWN_LATE
@@ -35,7 +36,7 @@ __all__ = ["ROUTES", "route_all"]
 
 _POWERS = (8.0, 4.0, 16.0, 2.0)
 # chunks above which what is so near its bound is not routed anew
-MANY_CHUNKS, NEAR = 10_000, 1.05
+MANY_CHUNKS = 10_000
 GROWTH = 1.5
 RULES = 3
 _MIRRORED = {"scatter": "gather", "gather": "scatter"}
@@ -291,9 +292,7 @@ def _between_npus(entry: Entry) -> Entry:
 
 def _worth_routing(job: Job) -> bool:
     """Not where a large instance is near its bound already."""
-    if job.best is None or job.instance.collective.num_chunks <= MANY_CHUNKS:
-        return True
-    return job.best.schedule.makespan_ps > NEAR * job.effort.target
+    return job.instance.collective.num_chunks <= MANY_CHUNKS or not job.near(NEAR)
 
 
 ROUTES = (

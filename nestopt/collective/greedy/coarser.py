@@ -39,8 +39,7 @@ def divisible(job: Job) -> bool:
     """Whether the chunks of all parts can be joined in equal runs."""
     if not tuned(job) or job.claims > MOST_CLAIMS or _pieces(job.instance) == 1:
         return False
-    near = job.best is not None and job.best.schedule.makespan_ps <= NEAR * job.effort.target
-    return job.claims <= FULL_CLAIMS or not near
+    return job.claims <= FULL_CLAIMS or not job.near(NEAR)
 
 
 def _pieces(instance: CollectiveInstance) -> int:

@@ -74,8 +74,7 @@ def _small(job: Job) -> bool:
     """Whether matching by events is worth its time: it is, if nothing else is there."""
     if job.best is None or job.claims < LARGE:
         return True
-    near = job.best.schedule.makespan_ps <= NEAR * job.effort.target
-    return not near and not _in_equal_steps(job)
+    return not job.near(NEAR) and not _in_equal_steps(job)
 
 
 def _in_equal_steps(job: Job) -> bool:

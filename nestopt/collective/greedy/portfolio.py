@@ -76,10 +76,13 @@ class Job:
     @property
     def done(self) -> bool:
         """Whether the target is reached, or time is up and there is a schedule."""
+        return self.best is not None and (self.near(1) or self.effort.clock.stop())
+
+    def near(self, factor: float) -> bool:
+        """Whether there is a schedule whose makespan is at most `factor` times the target."""
         if self.best is None:
             return False
-        reached = self.best.schedule.makespan_ps <= self.effort.target
-        return reached or self.effort.clock.stop()
+        return self.best.schedule.makespan_ps <= factor * self.effort.target
 
     def consider(self, found: Found | None) -> None:
         """Keep a schedule if it is the shortest."""

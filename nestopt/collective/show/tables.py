@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nestopt.collective.model.schedule import COPY
-from nestopt.collective.show.page import schedule_page
-from nestopt.collective.show.plot import draw_links
 from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError
 from nestopt.core.solution import MOST_ROWS, NO_MATPLOTLIB, as_html, as_text
@@ -99,6 +97,8 @@ def chart(schedule: Schedule, width: int) -> str:
 
 def page(schedule: Schedule) -> str:
     """An interactive page."""
+    from nestopt.collective.show.page import schedule_page
+
     return schedule_page(_known(schedule), schedule).html()
 
 
@@ -110,6 +110,7 @@ def draw(schedule: Schedule, ax: Axes | None) -> Axes:
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+        from nestopt.collective.show.plot import draw_links
     except ModuleNotFoundError as error:
         raise NestoptError(NO_MATPLOTLIB) from error
     draw_links(ax, instance, schedule)

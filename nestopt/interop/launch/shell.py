@@ -180,7 +180,7 @@ class _Reader:
 
     def expand(self, text: str) -> str:
         """Text with its parameters replaced, where they are known."""
-        text = re.sub(r"\$\(\((.*?)\)\)", lambda match: self._sum(match), text, flags=re.S)
+        text = re.sub(r"\$\(\((.*?)\)\)", self._sum, text, flags=re.S)
         for _ in range(8):
             expanded = _PARAMETER.sub(self._parameter, text)
             if expanded == text:

@@ -48,10 +48,10 @@ def _flavour(model: Transformer) -> tuple[str, str] | None:
 _SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 
 
-def _refusals(job: Job) -> tuple[str, ...]:
+def _refusals(job: Job, flavour: tuple[str, str] | None) -> tuple[str, ...]:
     model = job.model
     found = []
-    if _flavour(model) is None:
+    if flavour is None:
         kind = f"{model.experts} experts" if model.experts else f"feed-forward {model.inner}"
         found.append(
             f"it has no flavour of {model.layers} layers, hidden {model.hidden}, {model.heads} "
@@ -84,10 +84,11 @@ def write_torchtitan(job: Job) -> dict[str, str]:
     CannotExpress
         Naming what torchtitan has no words for.
     """
-    reasons = _refusals(job)
-    if reasons:
+    chosen = _flavour(job.model)
+    reasons = _refusals(job, chosen)
+    if chosen is None or reasons:
         raise CannotExpress("torchtitan", reasons)
-    name, flavour = _flavour(job.model) or ("", "")
+    name, flavour = chosen
     shard = job.data if job.zero in (2, 3) else job.shard
     local = job.microbatch * (job.microbatches if job.pipeline > 1 else 1)
     parallel = [
@@ -135,15 +136,15 @@ def write_torchtitan(job: Job) -> dict[str, str]:
     )
     return {
         "job.toml": text,
-        "job_config.py": _module(job, parallel, local),
+        "job_config.py": _module(job, chosen, parallel, local),
         "launch.sh": script,
         **host_files(job),
     }
 
 
-def _module(job: Job, parallel: list[str], local: int) -> str:
+def _module(job: Job, chosen: tuple[str, str], parallel: list[str], local: int) -> str:
     """The Python module of a job: the flavour's configuration with the plan's degrees."""
-    name, flavour = _flavour(job.model) or ("", "")
+    name, flavour = chosen
     function = f"{name}_{flavour.lower()}"
     kept = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
     body = [f"parallel.{row}" for row in parallel if not row.startswith("expert_tensor")]

@@ -11,8 +11,6 @@ from nestopt.core.errors import NestoptError
 from nestopt.core.solution import NO_MATPLOTLIB, as_html, as_text
 from nestopt.placement.show.describe import name_ranges, number_ranges
 from nestopt.placement.show.orders import order_words
-from nestopt.placement.show.page import plan_page
-from nestopt.placement.show.plot import draw_cluster
 from nestopt.placement.show.plot_layout import lay_out
 
 if TYPE_CHECKING:
@@ -113,6 +111,8 @@ def chart(plan: Plan, width: int) -> str:
 
 def page(plan: Plan) -> str:
     """An interactive page."""
+    from nestopt.placement.show.page import plan_page
+
     return plan_page(*_known(plan), plan).html()
 
 
@@ -125,6 +125,7 @@ def draw(plan: Plan, ax: Axes | None) -> Axes:
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
+        from nestopt.placement.show.plot import draw_cluster
     except ModuleNotFoundError as error:
         raise NestoptError(NO_MATPLOTLIB) from error
     draw_cluster(ax, plan.cluster, plan, lay_out(plan.cluster))
