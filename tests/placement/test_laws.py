@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Law = Callable[[TinyInstance, np.random.Generator], TinyInstance]
 
-SEEDS = range(5)
+SEEDS = range(8)
 MORE = range(30)
 BY_DEFAULT = pytest.mark.parametrize("seeds", [SEEDS, *slow([MORE])], ids=len)
 
