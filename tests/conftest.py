@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+from pathlib import Path
 
 from hypothesis import settings
 
@@ -10,6 +13,14 @@ from hypothesis import settings
 settings.register_profile("default-run", max_examples=40, deadline=None)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("default-run")
+
+# The tests start some hundred processes. Where modules may not be compiled beside their sources,
+# each would compile all of them again: they are kept in a folder that pytest owns.
+if sys.dont_write_bytecode:
+    kept = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(kept)
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure() -> None:

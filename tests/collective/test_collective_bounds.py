@@ -202,7 +202,7 @@ def test_max_flow_equals_networkx(seed: int) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("latency", ["blocking", "pipelined"])
-@pytest.mark.parametrize("count", [2, *slow([6])])
+@pytest.mark.parametrize("count", [1, *slow([6])])
 def test_witnesses_on_uneven_networks(pattern: str, latency: str, count: int) -> None:
     for seed in range(count):
         rng = np.random.default_rng(seed)

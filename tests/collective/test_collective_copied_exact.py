@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from collective_cases import instance
+from sampling import slow
 
 from nestopt.collective.bounds import all_bounds
 from nestopt.collective.judge.check import check_schedule
@@ -150,7 +151,7 @@ def solved(problem: CollectiveInstance, solver: str) -> int:
     return found.objective
 
 
-@pytest.mark.parametrize(("name", "chunks"), CASES)
+@pytest.mark.parametrize(("name", "chunks"), [*CASES[1::2], *slow(CASES[::2])])
 def test_models_find_what_exhaustive_search_finds(name: str, chunks: int) -> None:
     topology = network(name)
     copied, moved = (

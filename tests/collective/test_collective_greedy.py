@@ -84,7 +84,7 @@ GROUPS = {"all": slice(None), "half": slice(None, None, 2)}
         *slow([("all", "pipelined"), ("half", "blocking")]),
     ],
 )
-@pytest.mark.parametrize("network", ["mesh2d:3x4", "ndv2:2", "dgx-a100:2x4", "fat-tree:4"])
+@pytest.mark.parametrize("network", ["mesh2d:3x4", "dgx-a100:2x4", *slow(["ndv2:2", "fat-tree:4"])])
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_on_every_kind_of_network(network, pattern, group, latency) -> None:
     npus = named("topology", network).npus[GROUPS[group]]
@@ -179,7 +179,7 @@ def test_several_collectives_at_once() -> None:
         Collective.of("all-reduce", [0, 5, 10, 15], chunk_size=5 * 10**5),
         Collective.of("reduce", range(0, 16, 3), root=6),
     )
-    result = verified(CollectiveInstance(mesh, both))
+    result = verified(CollectiveInstance(mesh, both), effort=0.2)
     alone = [
         int(greedy(CollectiveInstance(mesh, Collective("one", (part,)))).objective)
         for part in both.parts
@@ -219,8 +219,8 @@ def test_a_disconnected_topology_names_its_sides() -> None:
 @pytest.mark.parametrize(
     ("network", "pattern"),
     [("uneven4", "all-gather"), ("mesh2d:4x4", "all-to-all"), ("torus2d:3x5", "broadcast"),
-     ("torus2d:8x8+log-uniform:0.5,2", "all-gather"),
-     *slow([("dgx-a100:2x4", "all-reduce"), ("torus2d:20x20+log-uniform:0.5,2", "all-gather")])],
+     *slow([("torus2d:8x8+log-uniform:0.5,2", "all-gather"), ("dgx-a100:2x4", "all-reduce"),
+            ("torus2d:20x20+log-uniform:0.5,2", "all-gather")])],
 )  # fmt: skip
 def test_any_number_of_threads_gives_the_same_bytes(network: str, pattern: str) -> None:
     problem = instance(network, pattern)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from collective_cases import instance, random_topology
+from sampling import slow
 
 from nestopt.collective.bounds import all_bounds, best_bound, verify_witness
 from nestopt.collective.model.topology import Topology
@@ -28,7 +29,7 @@ def rows(problem: CollectiveInstance) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in found}
 
 
-@pytest.mark.parametrize("sums", ["copied", "moved"])
+@pytest.mark.parametrize("sums", ["copied", *slow(["moved"])])
 def test_thirty_transfers_a_chunk_between_sixteen_nodes(sums: str) -> None:
     # 128 sums, each 2 * 15 times between nodes, over 128 NICs of 20 us a chunk; of use for nothing
     # in the 20 us that the first, or the last, of two hops takes
@@ -106,7 +107,7 @@ def forgeries(witness: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *slow(range(4, 10))])
 def test_witnesses_hold_and_forged_ones_do_not(seed: int) -> None:
     rng = np.random.default_rng(seed)
     topology = random_topology(rng, int(rng.integers(4, 9)), both=False)

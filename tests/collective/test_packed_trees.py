@@ -11,6 +11,7 @@ import pytest
 from collective_cases import instance
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import slow
 
 from nestopt.collective.bounds import best_bound
 from nestopt.collective.judge.check import check_schedule
@@ -174,7 +175,7 @@ def played(problem: CollectiveInstance, cache: ForestCache | None = None) -> int
     return schedule.makespan_ps
 
 
-@pytest.mark.parametrize("latency", ["blocking", "pipelined"])
+@pytest.mark.parametrize("latency", ["pipelined", *slow(["blocking"])])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     "network",

@@ -15,6 +15,7 @@ import numpy as np
 import pulp
 import pytest
 from ortools.sat.python import cp_model
+from sampling import slow
 
 from nestopt.core.errors import InputError, NestoptError, SolverError, UsageError
 from nestopt.core.result import Limit, Reason
@@ -23,6 +24,7 @@ from nestopt.formulations.solvers.adapters import Outcome, solve_cpsat, solve_mi
 
 WITHOUT_SCIP = find_spec("pyscipopt") is None
 SCIP = pytest.param("scip", marks=pytest.mark.skipif(WITHOUT_SCIP, reason="needs pyscipopt"))
+SLOW_SCIP = pytest.param("scip", marks=[*SCIP.marks, pytest.mark.slow])
 BACKENDS = ["highs", "cbc", SCIP]
 
 
@@ -227,7 +229,8 @@ def run_script(body: str, interrupt: bool = False) -> subprocess.CompletedProces
     import pathlib
 
     root = pathlib.Path(__file__).parents[2]
-    script = f"import sys; sys.path.insert(0, {str(root)!r})\n" + textwrap.dedent(body)
+    places = [str(root), str(root / "tests")]
+    script = f"import sys; sys.path[:0] = {places!r}\n" + textwrap.dedent(body)
     child = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", script],
         stdout=subprocess.PIPE,
@@ -259,7 +262,7 @@ def test_stdout_stays_clean() -> None:
     assert done.stdout == "only this\n"
 
 
-@pytest.mark.parametrize("solver", ["highs", "cbc", SCIP, "cpsat"])
+@pytest.mark.parametrize("solver", ["highs", *slow(["cpsat", "cbc"]), SLOW_SCIP])
 def test_interrupt_returns_the_incumbent(solver: str) -> None:
     done = run_script(
         f"""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from placement_runs import CLOSE, SOLVERS, best_of, least_load, random_problem, value
 from random_instances import tiny_instance
+from sampling import slow
 
 from nestopt.collective.judge.check import check_schedule
 from nestopt.collective.model.collective import Collective
@@ -84,7 +85,7 @@ def test_a_subclass_with_a_constraint_of_its_own_is_not_closed_by_the_dps_start(
     assert any("dp" in note and "switched off" in note for note in result.stats["notes"])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["milp", *slow(["cpsat"])])
 def test_an_added_constraint_holds_and_the_result_says_so(method: str) -> None:
     instance = chain()
     own = formulation(instance, method).add("three stages", lambda m: m.num_stages == 3)
@@ -127,7 +128,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("space", ["structured", pytest.param("general", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize("rule", [*list(RULES)[2:], *slow(list(RULES)[:2])])
 @pytest.mark.parametrize("method", METHODS)
 def test_with_an_added_constraint_the_optimum_is_that_of_enumeration(
     method: str, rule: str, space: str
@@ -165,7 +166,7 @@ def test_with_an_added_constraint_the_optimum_is_that_of_enumeration(
 # --- conflicts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["cpsat", *slow(["milp"])])
 def test_families_in_conflict_are_named_and_none_is_too_many(method: str) -> None:
     case = tiny(9)
     one = {"replicas": "1", "microbatch": "1"}

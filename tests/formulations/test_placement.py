@@ -56,7 +56,7 @@ def test_models_find_the_best_of_all_plans_of_more_instances(seed: int, space: s
     )
 
 
-@pytest.mark.parametrize("seed", [500, 501, *slow(range(502, 508))])
+@pytest.mark.parametrize("seed", [500, *slow(range(501, 508))])
 def test_models_agree_with_the_dynamic_program(seed: int) -> None:
     compare_with_dp(tiny_instance(np.random.default_rng(seed), devices=4, operators=4))
 

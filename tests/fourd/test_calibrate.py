@@ -37,6 +37,7 @@ def _file(tmp_path: Path, seconds: dict[str, float]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_fit_finds_the_figures_that_made_the_runs(tmp_path: Path) -> None:
     base = current_set()
     made = replace(base.device("a100"), efficiency=0.5, half_flops=1e11, memory_fraction=0.9)

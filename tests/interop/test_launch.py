@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sampling import slow
 
 from nestopt.core.errors import InputError, UsageError
 from nestopt.core.registry import architecture, named
@@ -431,7 +432,7 @@ def test_jax_mesh_has_every_device_at_its_coordinates(h100) -> None:
 SMALL = "gpt3-1.7b,layers=8,batch=64"
 
 
-@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed", "jax-mesh"])
+@pytest.mark.parametrize("framework", ["megatron", "deepspeed", *slow(["torchtitan", "jax-mesh"])])
 def test_the_nearest_plan_can_be_launched(framework) -> None:
     name = "llama3-8b,batch=64" if framework == "torchtitan" else SMALL
     workload, cluster = named("workload", name), named("cluster", "dgx-h100-8")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from interop_cases import PATTERNS, problem, solved
+from sampling import slow
 
 import nestopt
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
@@ -107,8 +108,11 @@ def _all_patterns(place: Path, networks: tuple[tuple[str, str], ...], ranks: int
 
 
 @needs_mpi
-def test_every_pattern_on_six_networks_has_the_right_data_on_8_ranks(tmp_path: Path) -> None:
-    _all_patterns(tmp_path, NETWORKS_8, 8)
+@pytest.mark.parametrize("networks", [NETWORKS_8[::5], *slow([(NETWORKS_8,)])], ids=len)
+def test_every_pattern_has_the_right_data_on_8_ranks(
+    tmp_path: Path, networks: tuple[tuple[str, str], ...]
+) -> None:
+    _all_patterns(tmp_path, networks, 8)
 
 
 @needs_mpi

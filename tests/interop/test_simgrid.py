@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from interop_cases import problem, solved, without_send
+from sampling import slow
 
 from nestopt.core.errors import NestoptError
 from nestopt.interop.simgrid_clock import find_python, plan_job, play_schedule, schedule_job
@@ -38,7 +39,7 @@ CASES = [
 
 
 @needs_simgrid
-@pytest.mark.parametrize(("job", "network", "latency"), CASES)
+@pytest.mark.parametrize(("job", "network", "latency"), [*CASES[::2], *slow(CASES[1::2])])
 def test_simgrid_takes_as_long_as_the_schedule_says(job: str, network: str, latency: str) -> None:
     instance = problem(job, network, latency)
     _, schedule = solved(instance)

@@ -25,6 +25,7 @@ import price_of_structure
 import pytest
 import scale
 from figure_tools import NoRecordsError, Paths
+from shared_work import made_once
 from synthetic import record, write
 
 from nestopt.core.errors import InputError
@@ -46,11 +47,13 @@ def hashes(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything built once from synthetic records."""
-    folder = tmp_path_factory.mktemp("made")
-    figure_records.write_all(folder / "records")
-    arguments = ["--records", str(folder / "records"), "--output", str(folder / "output")]
-    assert make_all.main(arguments) == 0
-    return folder
+
+    def make(folder: Path) -> None:
+        figure_records.write_all(folder / "records")
+        arguments = ["--records", str(folder / "records"), "--output", str(folder / "output")]
+        assert make_all.main(arguments) == 0
+
+    return made_once(tmp_path_factory, "figures", make)
 
 
 def test_a_figure_is_the_same_whatever_the_order_of_records(tmp_path: Path) -> None:

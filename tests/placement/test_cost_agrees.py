@@ -15,7 +15,7 @@ SCHEDULES = ("1f1b", "gpipe", "interleaved")
 
 @pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize(
-    ("low", "count"), [(0, 100), *slow((low, 200) for low in range(0, 2000, 200))]
+    ("low", "count"), [(0, 50), *slow((low, 200) for low in range(0, 2000, 200))]
 )
 def test_evaluator_and_checker_price_alike(low, count, decomposed):
     for seed in range(low, low + count):

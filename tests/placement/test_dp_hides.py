@@ -80,7 +80,7 @@ def test_exact_models_refuse_what_is_not_linear(method: str) -> None:
         get_method("placement", method)(tiny.instance, SolveOptions())
 
 
-@pytest.mark.parametrize("method", ["milp", "cpsat"])
+@pytest.mark.parametrize("method", ["cpsat", *slow(["milp"])])
 def test_exact_models_price_hidden_tensor_reduces(method: str) -> None:
     compared = 0
     for seed in range(2, 42, 5):

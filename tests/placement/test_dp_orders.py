@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from random_instances import TinyInstance, tiny_instance, tree_instance
 from random_tables import families_on, random_table
+from sampling import slow
 from truth import check_outcome, search, structured_optimum
 
 from nestopt.core.options import SolveOptions
@@ -51,7 +52,7 @@ def agree_on(seeds: range, **size: int) -> tuple[int, int]:
     return feasible, gained
 
 
-@pytest.mark.parametrize("low", [7, 22])
+@pytest.mark.parametrize("low", [7, *slow([22])])
 def test_dp_finds_the_enumerated_optimum_over_orders(low):
     feasible, gained = agree_on(range(low, low + 8))
     assert feasible > 0

@@ -70,7 +70,7 @@ def test_the_formula_by_hand(rows: float, expert: int, forward: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "count"), [(0, 120), *slow((low, 200) for low in range(200, 1000, 200))]
+    ("low", "count"), [(0, 60), *slow((low, 200) for low in range(200, 1000, 200))]
 )
 def test_evaluator_and_checker_price_alike(low: int, count: int) -> None:
     changed = 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from maxload_cases import least_load, random_problem
+from sampling import slow
 
 from nestopt.core.errors import InputError
 from nestopt.core.options import SolveOptions
@@ -48,7 +49,7 @@ def published(name: str) -> MaxLoadProblem:
     return read_dnn_partitioning(path)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [*range(100), *slow(range(100, 200))])
 def test_every_method_finds_the_enumerated_optimum(seed: int) -> None:
     problem = random_problem(np.random.default_rng(seed))
     expected = least_load(problem)
@@ -77,9 +78,14 @@ def _colours(problem: MaxLoadProblem) -> int:
     return len({o.colour if o.colour is not None else -1 - o.id for o in problem.operators})
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-@pytest.mark.parametrize("method", METHODS)
-def test_published_optimum(name: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        *((m, n) for m in METHODS for n in PUBLISHED if m == "dp" or "_l-3" not in n),
+        *slow((m, n) for m in METHODS for n in PUBLISHED if m != "dp" and "_l-3" in n),
+    ],
+)
+def test_published_optimum(method: str, name: str) -> None:
     result = METHODS[method](published(name), SolveOptions(time_limit=120.0))
     check(result)
     assert result.termination.reason is Reason.OPTIMAL

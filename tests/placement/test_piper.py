@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from sampling import slow
 
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
@@ -42,7 +43,7 @@ PUBLISHED = {
     (512, 8, 1920): 0.00256112785,
     (2048, 8, 512): 0.00122127995,
 }
-QUICK = [(8, 80, 1920), (32, 80, 1920), (64, 8, 1920), (2048, 8, 512)]
+QUICK = [(8, 80, 1920), (32, 80, 1920)]
 
 
 def published(devices: int, gib: int, micro_batches: int) -> PiperProblem:
@@ -164,7 +165,7 @@ def fastest(problem: PiperProblem, layers: list[int], t: int, d: int, ahead: int
     return (best + moved / problem.bandwidth) / d + exchange
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [*range(80), *slow(range(80, 200))])
 def test_matches_enumeration(seed: int) -> None:
     problem = random_problem(np.random.default_rng(seed))
     expected = least_time(problem)
@@ -189,13 +190,13 @@ def test_matches_enumeration(seed: int) -> None:
 
 def test_random_problems_are_neither_all_feasible_nor_all_one_stage() -> None:
     results = [
-        solve_dp(random_problem(np.random.default_rng(seed)), SolveOptions()) for seed in range(200)
+        solve_dp(random_problem(np.random.default_rng(seed)), SolveOptions()) for seed in range(100)
     ]
     plans = [r.solution_json["stages"] for r in results if r.solution_json]
-    assert 20 < len(results) - len(plans) < 150
-    assert sum(len(stages) > 1 for stages in plans) > 15
-    assert sum(any(s["tensor"] > 1 for s in stages) for stages in plans) > 15
-    assert sum(any(s["data"] > 1 for s in stages) for stages in plans) > 15
+    assert 10 < len(results) - len(plans) < 75
+    assert sum(len(stages) > 1 for stages in plans) > 7
+    assert sum(any(s["tensor"] > 1 for s in stages) for stages in plans) > 7
+    assert sum(any(s["data"] > 1 for s in stages) for stages in plans) > 7
 
 
 def test_time_limit_keeps_plan_and_bound() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from plan_cases import random_case, random_cluster, tiny_plan
+from sampling import slow
 
 from nestopt.core.errors import UsageError
 from nestopt.placement.model.cluster import Cluster, DeviceType, Level
@@ -133,7 +134,7 @@ def test_another_ending_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *slow(range(2, 6))])
 def test_random_plans_can_be_drawn(tmp_path, seed):
     workload, cluster, plan = random_case(
         np.random.default_rng(seed), ("1f1b", "gpipe", "interleaved")

@@ -11,6 +11,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sampling import slow
+from shared_work import made_once
 from tiny_study import TINY
 
 from nestopt.study import execute
@@ -80,10 +82,12 @@ def runner() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The records of the tiny study."""
-    place = tmp_path_factory.mktemp("undisturbed")
-    (place / "tiny.toml").write_text(TINY, encoding="utf-8")
-    run_study(create(place / "tiny.toml", place / "out"), place / "out", jobs=2)
-    return _canonical(place / "out")
+
+    def make(place: Path) -> None:
+        (place / "tiny.toml").write_text(TINY, encoding="utf-8")
+        run_study(create(place / "tiny.toml", place / "out"), place / "out", jobs=2)
+
+    return _canonical(made_once(tmp_path_factory, "tiny-study", make) / "out")
 
 
 def _cell(
@@ -169,7 +173,7 @@ def test_killing_a_worker_loses_nothing(
     assert _canonical(out) == undisturbed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *slow([signal.SIGINT])])
 def test_an_interrupt_keeps_what_is_finished(
     undisturbed: dict[str, Any],
     tiny: Path,
