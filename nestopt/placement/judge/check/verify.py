@@ -17,6 +17,7 @@ from nestopt.placement.judge.check.proofs import (
 )
 from nestopt.placement.judge.check.space import check_space
 from nestopt.placement.judge.check.structure import check_structure
+from nestopt.placement.model.instance import SCHEMAS
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
 
@@ -121,7 +122,9 @@ def check_result(result: Result) -> Verdict:
         For the first thing that is wrong; a `NotProvedError` for a claim without any ground.
     """
     instance = _instance_of(result)
-    check_settings(instance, result.settings)
+    if result.instance["data"].get("schema") != SCHEMAS[0]:
+        # of schema 1, the settings are where the space is stated
+        check_settings(instance, result.settings)
     verdict = Verdict(["the instance has the stated hash"])
     verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:
