@@ -117,7 +117,8 @@ class Paths:
         """Write a booktabs table ``NAME.tex`` and its caption.
 
         What is wider or longer than a page goes on in ``NAME-2.tex`` and so on, its texts repeated.
-        ``NAME.float.tex`` has all parts as floats with their captions.
+        ``NAME.float.tex`` has all parts as floats with their captions. In a document of one's own
+        the caption is ``\\caption{\\protect\\input{NAME.caption}}``.
 
         `note` states means, denominators and counts; `listed`, what is left out one by one, goes
         into comments of the table.
@@ -126,6 +127,8 @@ class Paths:
         caption = " ".join([*note.split(), *self.incomplete])
         whole = Table(name, list(head), [list(row) for row in rows], caption, texts)
         comments = "".join(f"% {text}\n" for text in sorted(listed))
+        for old in self.tables.glob(f"{name}-*.tex"):
+            old.unlink()  # a former build may have had more parts
         for number, part in enumerate(whole.parts(), 1):
             file = f"{name}.tex" if number == 1 else f"{name}-{number}.tex"
             write_text(self.tables / file, (comments if number == 1 else "") + part.tabular())
