@@ -300,6 +300,11 @@ class PlanSpace:
             if self.replicas is ALL or d in self.replicas
         ]
 
+    def pairs(self, workload: Workload, devices: int) -> list[tuple[int, int]]:
+        """All pairs (replicas, micro-batch), with equal shares or unequal ones."""
+        equal = self.batches(workload, devices)
+        return list(dict.fromkeys([*equal, *self.uneven_batches(workload, devices)]))
+
     def pipelines(self, workload: Workload) -> list[PipelineSchedule]:
         """Schedules to search, with every number of chunks that can divide the operators.
 

@@ -218,9 +218,7 @@ def with_best_shares(
             for row in found.rooms
         ]
     )
-    seconds, shares = best_shares(
-        found.apart.sum(axis=1), found.apart.max(axis=1), most, total
-    )
+    seconds, shares = best_shares(found.apart.sum(axis=1), found.apart.max(axis=1), most, total)
     return replace(plan, shares=shares) if seconds < float("inf") else None
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from nestopt.core.units import format_bytes, format_seconds
 from nestopt.placement.economics.report import mfu
-from nestopt.placement.judge.check import Pricing, StagePrice, price
+from nestopt.placement.judge.check import Pricing, price
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
 from nestopt.placement.partitioning.piper import PiperProblem

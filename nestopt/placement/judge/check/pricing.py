@@ -267,9 +267,7 @@ def _replica_price(
         usable.append(min(room))
         tightest.append(int(own[int(np.argmin(room))]))
     forward, backward = zip(*passes, strict=True)
-    return ReplicaPrice(
-        share, forward, backward, tuple(memory), tuple(usable), tuple(tightest)
-    )
+    return ReplicaPrice(share, forward, backward, tuple(memory), tuple(usable), tuple(tightest))
 
 
 def _in_flight(plan: Plan, m: int, index: int) -> float:
