@@ -62,9 +62,7 @@ def placed(cluster: Cluster, space: PlanSpace, skeleton: Skeleton) -> Iterator[P
                         yield _plan(parts, configs, places, d, b, schedule)
 
 
-def uneven_skeletons(
-    workload: Workload, devices: int, space: PlanSpace
-) -> Iterator[Skeleton]:
+def uneven_skeletons(workload: Workload, devices: int, space: PlanSpace) -> Iterator[Skeleton]:
     """The skeletons whose replicas may take stated shares (``MODEL.md``, section 6)."""
     batch = workload.global_batch
     offered = product(_values(space.replicas, devices), _values(space.microbatch, batch))
@@ -139,9 +137,7 @@ def best_plan(
     return best, chosen, count
 
 
-def _skeletons(
-    workload: Workload, devices: int, space: PlanSpace
-) -> Iterator[Skeleton]:
+def _skeletons(workload: Workload, devices: int, space: PlanSpace) -> Iterator[Skeleton]:
     """Replicas, micro-batch, operators and configurations of the stages, and the schedule.
 
     Devices are left open. Every schedule of the space is there, with every number of chunks.

@@ -198,9 +198,7 @@ class UnevenSearch:
             self.stats["pairs"] += 1
             for root in cases_of(search, outline, state.objective):
                 for case in expanded(search, root):
-                    row = search.relaxed_floor(
-                        case.grids, case.modes, case.batch, state.objective
-                    )
+                    row = search.relaxed_floor(case.grids, case.modes, case.batch, state.objective)
                     rows.append((max(float(row[-1]), case.least), len(rows), case))
         self.general = min([state.objective, *(row[0] for row in rows)])
         hidden = math.inf

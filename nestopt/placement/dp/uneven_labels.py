@@ -275,7 +275,9 @@ class UnevenScenario:
         value = first.max(axis=1)
         work = (each > 0).all(axis=1)
         inverse = 1.0 / np.where(each > 0, each, 1.0)
-        together = (self.total - self.replicas + (first * inverse).sum(axis=1)) / inverse.sum(axis=1)
+        together = (self.total - self.replicas + (first * inverse).sum(axis=1)) / inverse.sum(
+            axis=1
+        )
         return np.where(work, np.maximum(value, together), value) + sync
 
     # --- the search ------------------------------------------------------------------------------
