@@ -33,18 +33,18 @@ from nestopt.placement.pricing.evaluate import evaluate, reported, with_best_sha
 from nestopt.placement.pricing.replicas import best_shares
 
 
-def _instance(seed):
-    return uneven_instance(np.random.default_rng(seed), devices=4 + seed % 2)
+def _instance(seed, devices=None, operators=3):
+    rng = np.random.default_rng(seed)
+    return uneven_instance(rng, devices=devices or 4 + seed % 2, operators=operators)
 
 
 def _stated(seed, most=40):
     """Some plans of an instance that state their shares."""
-    return islice(uneven_plans(_instance(seed)), 0, 37 * most, 37)
+    return islice(uneven_plans(_instance(seed)), 0, 7 * most, 7)
 
 
-def _matches(seed):
+def _matches(tiny):
     """Hold the search to the enumeration; whether the shares helped, or None without a plan."""
-    tiny = _instance(seed)
     equal, truth = uneven_optimum(tiny)
     found = search_space(tiny.instance, SolveOptions())
     assert found.limit is None
@@ -63,20 +63,20 @@ def _matches(seed):
 
 
 def test_the_search_is_exact():
-    helped = [_matches(seed) for seed in (2, 8, 18)]
-    assert True in helped
+    helped = [_matches(_instance(seed, 4, 2)) for seed in range(12)]
+    assert helped.count(True) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(16))
 def test_the_search_is_exact_on_many(part):
-    helped = [_matches(seed) for seed in range(1000 + 20 * part, 1020 + 20 * part)]
+    helped = [_matches(_instance(seed)) for seed in range(1000 + 20 * part, 1020 + 20 * part)]
     assert True in helped
 
 
 def test_evaluator_and_checker_agree_on_every_share():
     seen = misfits = 0
-    for seed in range(40, 48):
+    for seed in range(40, 52):
         tiny = _instance(seed)
         for plan in _stated(seed):
             ours = evaluate(tiny.workload, tiny.cluster, plan)
@@ -125,7 +125,7 @@ def test_best_shares_of_thousands_follow_the_speeds():
 
 def test_the_simulation_of_unequal_replicas_keeps_the_documented_excess():
     seen = exact = 0
-    for seed in range(50, 58):
+    for seed in range(50, 70):
         tiny = _instance(seed)
         for plan in _stated(seed, most=8):
             found = simulate(tiny.workload, tiny.cluster, plan)
@@ -217,7 +217,7 @@ def test_exact_models_say_why_they_refuse(method):
 
 def test_unequal_shares_are_never_slower_and_alike_devices_gain_by_odd_numbers_alone():
     gained = 0
-    for seed in range(6):
+    for seed in range(3):
         base = tiny_instance(np.random.default_rng(seed), devices=4, operators=3)
         tiny = replace(base, objective="iteration-time")
         equal = search_structured(tiny.instance, SolveOptions())
@@ -225,12 +225,12 @@ def test_unequal_shares_are_never_slower_and_alike_devices_gain_by_odd_numbers_a
         free = search_space(tiny.instance.over(space), SolveOptions())
         assert free.objective <= equal.objective * (1 + 1e-12)
         gained += free.objective < equal.objective
-    assert gained < 6
+    assert gained < 3
 
 
 def test_lns_gives_its_plans_the_best_shares():
     tiny = _instance(2)
-    options = SolveOptions(set={"iterations": "20"})
+    options = SolveOptions(set={"iterations": "3"})
     found = get_method("placement", "lns")(tiny.instance, options)
     least = solve(tiny.instance, SolveOptions()).objective
     assert found.objective <= least * (1 + 1e-9)
@@ -248,7 +248,7 @@ def test_a_limit_leaves_a_plan_and_a_valid_bound():
 
 def test_shares_of_a_plan_never_make_it_slower():
     seen = 0
-    for seed in range(60, 66):
+    for seed in range(60, 72):
         tiny = _instance(seed)
         for plan in _stated(seed, most=20):
             found = with_best_shares(tiny.workload, tiny.cluster, replace(plan, shares=()))
@@ -259,4 +259,4 @@ def test_shares_of_a_plan_never_make_it_slower():
                 check_plan(tiny.workload, tiny.cluster, told, priced.iteration_time)
                 assert priced.iteration_time <= value * (1 + 1e-12)
                 seen += 1
-    assert seen > 30
+    assert seen > 15

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,7 +68,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """All ways to write a number as a sum of so many positive ones, in order."""
     for cut in combinations(range(1, total), parts - 1):
         ends = (0, *cut, total)
-        yield tuple(b - a for a, b in zip(ends, ends[1:]))
+        yield tuple(b - a for a, b in pairwise(ends))
 
 
 def uneven_plans(tiny: TinyInstance) -> Iterator[Plan]:

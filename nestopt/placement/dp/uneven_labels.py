@@ -159,11 +159,18 @@ class UnevenScenario:
                 if name not in seen:
                     seen.add(name)
                     parts.append(self._one_offer(grid, modes, profiles[0], devices, kinds))
+        none = np.zeros((0, 0))
         if not parts:
-            return _Offers(*(np.zeros((0, 0)) for _ in range(5)), [], [])
-        arrays = [np.concatenate([part[i] for part in parts]) for i in range(5)]
-        devices_of = [d for part in parts for d in part.devices]
-        return _Offers(*arrays, devices_of, [c for part in parts for c in part.configs])
+            return _Offers(none, none, none, none, none, [], [])
+        return _Offers(
+            np.concatenate([part.rates for part in parts]),
+            np.concatenate([part.sync for part in parts]),
+            np.concatenate([part.fixed for part in parts]),
+            np.concatenate([part.stored for part in parts]),
+            np.concatenate([part.rooms for part in parts]),
+            [d for part in parts for d in part.devices],
+            [c for part in parts for c in part.configs],
+        )
 
     def _one_offer(
         self,

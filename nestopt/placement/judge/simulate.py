@@ -3,9 +3,9 @@
 The replicas of a plan run alike, so one of them is played. Where a plan states their shares, each
 one is played with its own tasks, and a stage synchronises when its last replica has ended. A stage
 runs its forward and backward tasks one at a time in the fixed order of the schedule (GPipe; 1F1B;
-interleaved 1F1B as in Megatron-LM). A task starts when the stage is free and its input has arrived; after its last
-backward task a stage synchronises and steps, and the iteration ends with the last stage to do so.
-Times come from the independent checker's pricing.
+interleaved 1F1B as in Megatron-LM). A task starts when the stage is free and its input has
+arrived; after its last backward task a stage synchronises and steps, and the iteration ends with
+the last stage to do so. Times come from the independent checker's pricing.
 
 Transfers between stages are *asynchronous* by default: both stages compute on, and a link carries
 one transfer at a time each way. With ``blocking`` ones the sender is busy while it sends and the

@@ -206,7 +206,7 @@ class _Run:
             self.stats |= {"rounds": search.rounds, "priced": search.priced}
 
     def _deals_equally(self, plan: Plan) -> bool:
-        """Whether a plan could give its replicas equal shares: those that the search moves among."""
+        """Whether a plan could give its replicas equal shares, as the search's drafts do."""
         return self.instance.workload.global_batch % (plan.replicas * plan.microbatch) == 0
 
     def _through(self, steps: Iterable[None], share: float = 1.0) -> bool:
@@ -278,7 +278,8 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     plan may be none of the structured ones. It is never worse than the plan that the search starts
     from: the dynamic program's within a third of the time limit (a minute without one), or that of
     the baseline that ``--set start=NAME`` names. Same seed, same plan, as long as no time limit
-    cuts start or search.
+    cuts start or search. In a space with unequal shares the drafts of the search deal equally, and
+    each that is better gets its best shares.
     """
     run = _Run(instance, options)
     try:
