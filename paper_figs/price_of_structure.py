@@ -1,7 +1,7 @@
 """Figure: the price of structure, over failures and over uneven networks.
 
-The best structured plan (``dp``) against the best plan of the general space, on the same instance:
-its slowdown, structured optimum / general optimum - 1. Where no exact method finished the
+The best contiguous plan (``dp``) against the best plan of the general space, on the same instance:
+its slowdown, contiguous optimum / general optimum - 1. Where no exact method finished the
 general space, the best general plan gives the least that the price can be; such instances are
 counted, listed in the table, and left out of the figure.
 
@@ -81,9 +81,9 @@ def prices(rows: Sequence[dict[str, Any]]) -> tuple[list[Price], dict[str, str]]
         if not solved(row):
             runs = spaces.get(instance_key(row), [])
             none = proved(row) and runs and all(proved(r) and not solved(r) for r in runs)
-            without[label(row)] = "infeasible in both spaces" if none else "without structured plan"
+            without[label(row)] = "infeasible in both spaces" if none else "without contiguous plan"
         elif not proved(row):
-            without[label(row)] = "structured optimum not proved"
+            without[label(row)] = "contiguous optimum not proved"
         elif instance_key(row) not in spaces:
             without[label(row)] = "general space not run"
         else:
@@ -120,13 +120,13 @@ def build(paths: Paths) -> None:
             }
             strips(axes, groups, color="#0072B2", width=3.2)
             axes.set_xlabel(name)
-        panels[0].set_ylabel("slowdown of structured plans, %")
+        panels[0].set_ylabel("slowdown of contiguous plans, %")
         percent_axis(panels[0], [100 * p.low for p in exact])
         open_ones = len(found) - len(exact)
         paths.figure(
             "price_of_structure",
             figure,
-            f"""Price of structure: the slowdown of the best contiguous plan, structured optimum /
+            f"""Price of structure: the slowdown of the best contiguous plan, contiguous optimum /
             general optimum - 1, of {count_of(len(exact), "instance")} on which both optima are
             proved; every point is an instance, the line the median. {WHERE} Above: n, and how many
             have a slowdown above 1e-6. Linear up to 1 %,
@@ -154,7 +154,7 @@ def _table(paths: Paths, found: list[Price], without: dict[str, str]) -> None:
         ("by", "value", "n", "proved", "> 0", "slowdown: mean % [95 %]", "median %", "max %",
          "not proved: %"),
         rows,
-        f"""Price of structure: slowdown, structured optimum / general optimum - 1. {WHERE} Proved:
+        f"""Price of structure: slowdown, contiguous optimum / general optimum - 1. {WHERE} Proved:
         both optima; the figures to its right are over these. Mean: arithmetic, with the 95 %
         interval of a bootstrap that draws whole workloads (percentile, 4000 resamples). Not
         proved: least and greatest possible price over the others. Without a price:

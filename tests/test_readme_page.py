@@ -1,8 +1,12 @@
-"""The page of Python in docs/first_page.py runs, section by section, and does what it says."""
+"""The page of Python in docs/first_page.py runs, section by section, and does what it says.
+
+So does the README, of which each figure is also on a page that has its record or command.
+"""
 
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,9 @@ import pytest
 
 import nestopt
 
-PAGE = Path(__file__).parents[1] / "docs" / "first_page.py"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "first_page.py"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def _sections() -> dict[str, str]:
@@ -52,3 +58,28 @@ def test_a_constraint_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         pytest.skip("this source tree has no exact models as objects")
     names = _run("A constraint of your own on the exact model", monkeypatch, tmp_path)
     assert len(names["result"].solution) == 1
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    pytest.importorskip("pandas")
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["result"].objective >= names["result"].bound > 0
+    used = {int(i) for stage in names["result"].solution.stages for i in stage.devices.ravel()}
+    assert used and not {13, 40} & used
+    assert names["schedule"].objective == names["schedule"].bound
+
+
+def test_every_figure_of_the_readme_is_on_the_page_of_measured_ones() -> None:
+    measured = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    table = README[README.index("## How good it is") :].partition("\n\n*Gap*")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 5
+    for row in rows:
+        for figure in re.findall(r"\d+(?:\.\d+)?(?= %| us| s\b|,)", row):
+            known = re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]*\d)", measured)
+            assert known, f"{figure} of {row.strip()!r}"
+    assert len(README.splitlines()) <= 120
+    for link in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / link).exists(), link

@@ -222,7 +222,7 @@ def test_prices_by_hand() -> None:
         row["objective"], row["termination"] = None, {"reason": "infeasible", "limit": "none"}
     name = "5-4 by dp (seed 0)"
     assert price_of_structure.prices(none) == ([], {name: "infeasible in both spaces"})
-    assert price_of_structure.prices(none[:1]) == ([], {name: "without structured plan"})
+    assert price_of_structure.prices(none[:1]) == ([], {name: "without contiguous plan"})
     wrong = pair(4, 10, 11, 11)
     with pytest.raises(InputError, match="below"):
         price_of_structure.prices(wrong)
