@@ -93,6 +93,7 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _last: dict[Hashable, Entries] = field(default_factory=dict, init=False)
     _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
         default_factory=dict, init=False
@@ -132,14 +133,17 @@ class Search:
         Prices do not depend on the schedule: what it cannot cut, and parts of a micro-batch in
         flight that it never holds, are taken out of those that all schedules share.
         """
-        shared = self._shared(grids, modes, classes, spots, batch)
+        return self._fitted(self._shared(grids, modes, classes, spots, batch), len(spots), batch)
+
+    def _fitted(self, shared: Entries, spots: int, batch: Batch) -> Entries:
+        """What a schedule can take of the prices at so many spots."""
         if self.whole:
             return shared
         rows = len(self.lattice.blocks.cut_in)
         kept = self.divisible(batch.schedule)
         if kept is None:
             kept = np.ones(rows, dtype=np.bool_)
-        return shared.cut(kept, len(spots), batch.schedule.chunks)
+        return shared.cut(kept, spots, batch.schedule.chunks)
 
     def _shared(
         self,
@@ -182,7 +186,11 @@ class Search:
         geometry = self._places(tuple(grids), layout, batch.replicas, window)
         if not geometry.spots:
             return incumbent, None
-        entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
+        key = tuple(grids), tuple(modes), batch.replicas, batch.microbatch, layout, window
+        if key not in self._last:
+            # the next scenario is often of the same places, with another schedule
+            self._last = {key: self._shared(grids, modes, geometry.classes, geometry.spots, batch)}
+        entries = self._fitted(self._last[key], len(geometry.spots), batch)
         return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
 
     def _places(self, grids: tuple[Grid, ...], layout: str, replicas: int, window: int) -> Geometry:
