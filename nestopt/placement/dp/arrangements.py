@@ -18,6 +18,7 @@ from numba import njit
 
 from nestopt.core.stop_kernel import KernelStopped, overdue
 from nestopt.placement.dp.entries import PlaceClass
+from nestopt.placement.dp.rows import distinct_rows
 from nestopt.placement.model.orders import families_in, orders_of, role_offsets
 from nestopt.placement.pricing.comm import families_of, family_profiles
 from nestopt.placement.pricing.cost import FAMILIES
@@ -97,13 +98,12 @@ class Arranged:
         best = _unbeaten(table) if len(arrays) > 1 else np.ones(table.shape[:2], dtype=np.bool_)
         order, place = np.nonzero(best)
         rows = np.concatenate([table[order, place], masks[place, None]], axis=1)
-        _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         # Classes of earlier orders come first, so of equal prices theirs are taken.
-        rank = np.argsort(np.argsort(first))
+        first, label = distinct_rows(rows)
         which = np.full(best.shape, -1, dtype=np.int64)
-        which[order, place] = rank[label.reshape(-1)]
+        which[order, place] = label
         found = []
-        for row in np.sort(first):
+        for row in first:
             mask = int(masks[place[row]])
             types = tuple(t for i, t in enumerate(self.line.cluster.types) if mask >> i & 1)
             found.append(PlaceClass(number, arrays[order[row]][place[row]], types))

@@ -93,6 +93,7 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _offered: tuple[Geometry, Offers] | None = field(default=None, init=False)
     _last: dict[Hashable, Entries] = field(default_factory=dict, init=False)
     _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
@@ -276,7 +277,7 @@ class Search:
         return Boxes(
             self.lattice,
             entries,
-            Offers.of(geometry, batch),
+            self._offers(geometry).priced(batch),
             len(geometry.spots),
             batch.schedule.weights(self.objective, batch.microbatches),
             batch.held(most),
@@ -284,6 +285,12 @@ class Search:
             incumbent,
             self.stop,
         )
+
+    def _offers(self, geometry: Geometry) -> Offers:
+        """The offers of a geometry; those of the last one are kept."""
+        if self._offered is None or self._offered[0] is not geometry:
+            self._offered = geometry, Offers.of(geometry)
+        return self._offered[1]
 
     def _dearest(self, geometry: Geometry, batch: Batch) -> Floats:
         """Most that the boundary behind each ideal can cost, (I,)."""
