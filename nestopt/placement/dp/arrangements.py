@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.geometry import Line
+    from nestopt.placement.model.cluster import DeviceType
     from nestopt.placement.model.grid import Grid
     from nestopt.placement.model.orders import Order
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    # profiles and device types of each class, and which ones each place has
+    _Classes = tuple[tuple[tuple[Floats, tuple[DeviceType, ...]], ...], Ints]
 
 __all__ = ["Arranged", "spots_at_least_as_good"]
 
@@ -60,6 +63,7 @@ class Arranged:
     free: bool
     starts: Ints
     _found: dict[tuple[tuple[int, int], ...], Floats] = field(default_factory=dict)
+    _classes: dict[Grid, _Classes] = field(default_factory=dict)
 
     def orders(self, grid: Grid) -> Iterator[tuple[Order, Floats]]:
         """The orders with their profiles (P, families, entries)."""
@@ -93,6 +97,12 @@ class Arranged:
         masks : int array (P,)
             Bit masks of the device types under each place.
         """
+        if grid not in self._classes:
+            self._classes[grid] = self._classes_afresh(grid, masks)
+        rows, which = self._classes[grid]
+        return [PlaceClass(number, *row) for row in rows], which
+
+    def _classes_afresh(self, grid: Grid, masks: Ints) -> _Classes:
         arrays = [profiles for _, profiles in self.orders(grid)]
         table = np.stack(arrays).reshape(len(arrays), len(self.starts), -1)
         best = _unbeaten(table) if len(arrays) > 1 else np.ones(table.shape[:2], dtype=np.bool_)
@@ -106,8 +116,9 @@ class Arranged:
         for row in first:
             mask = int(masks[place[row]])
             types = tuple(t for i, t in enumerate(self.line.cluster.types) if mask >> i & 1)
-            found.append(PlaceClass(number, arrays[order[row]][place[row]], types))
-        return found, which.T
+            # a copy: the rest of the array need not be kept
+            found.append((arrays[order[row]][place[row]].copy(), types))
+        return tuple(found), which.T
 
     def order_of(self, grid: Grid, profiles: Floats) -> Order:
         """The first order that has these profiles at the only place."""
