@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
 from nestopt.core.verdict import Verdict
+from nestopt.placement.judge.check.forms import refuse_malformed
 from nestopt.placement.judge.check.pricing import Pricing, price
 from nestopt.placement.judge.check.proofs import (
     BOUND_TOLERANCE,
@@ -17,6 +18,7 @@ from nestopt.placement.judge.check.proofs import (
 )
 from nestopt.placement.judge.check.space import check_space
 from nestopt.placement.judge.check.structure import check_structure
+from nestopt.placement.judge.check.trials import refute
 from nestopt.placement.model.instance import SCHEMAS
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
@@ -125,11 +127,13 @@ def check_result(result: Result) -> Verdict:
     if result.instance["data"].get("schema") != SCHEMAS[0]:
         # of schema 1, the settings are where the space is stated
         check_settings(instance, result.settings)
+    refuse_malformed(result.witness, (result.solution_json or {}).get("report"))
     verdict = Verdict(["the instance has the stated hash"])
     verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:
         if result.termination.reason.value != "infeasible":
             verdict.add(check_bound(instance, result))
+        refute(instance, result.bound)
         return verdict.settle()
     try:
         plan = Plan.from_json(result.solution_json)
