@@ -93,6 +93,8 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _held: int = field(default=0, init=False)
+    """Entries that are kept."""
     _offered: tuple[Geometry, Offers] | None = field(default=None, init=False)
     _last: dict[Hashable, Entries] = field(default_factory=dict, init=False)
     _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
@@ -157,8 +159,9 @@ class Search:
         offered = (batch.replicas, batch.microbatch, tuple(grids), tuple(modes))
         names = [(c.grid, c.types, c.profiles.tobytes()) for c in classes]
         keys = [(offered, tuple(names[i] for i in spot)) for spot in spots]
-        if sum(len(e.seconds) for e in self._priced.values()) > _MOST_ENTRIES:
+        if self._held > _MOST_ENTRIES:
             self._priced.clear()
+            self._held = 0
         new = {k: s for k, s in zip(keys, spots, strict=True) if k not in self._priced}
         if new:
             used = sorted({i for spot in new.values() for i in spot})
@@ -168,6 +171,7 @@ class Search:
                 [[place[i] for i in spot] for spot in new.values()], batch, self.whole,
             )  # fmt: skip
             self._priced |= zip(new, built.by_spot(len(new)), strict=True)
+            self._held += len(built.seconds)
         return Entries.joined([self._priced[k] for k in keys])
 
     def run(
