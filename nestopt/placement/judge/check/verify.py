@@ -12,6 +12,7 @@ from nestopt.placement.judge.check.forms import refuse_malformed
 from nestopt.placement.judge.check.pricing import Pricing, price
 from nestopt.placement.judge.check.proofs import (
     BOUND_TOLERANCE,
+    arithmetic_bound,
     check_bound,
     check_settings,
     check_termination,
@@ -149,9 +150,13 @@ def check_result(result: Result) -> Verdict:
     verdict = Verdict(["the instance has the stated hash"])
     verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:
-        if result.termination.reason.value != "infeasible":
-            verdict.add(check_bound(instance, result))
-        refute(instance, result.bound)
+        if result.termination.reason.value == "infeasible":
+            refute(instance, math.inf)
+            return verdict.settle()
+        verdict.add(check_bound(instance, result))
+        arithmetic = arithmetic_bound(instance.workload, instance.cluster, instance.objective)
+        if result.bound > arithmetic * (1 + TOLERANCE):
+            refute(instance, result.bound)
         return verdict.settle()
     try:
         plan = Plan.from_json(result.solution_json)
