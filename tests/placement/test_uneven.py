@@ -71,7 +71,7 @@ def test_the_search_is_exact():
 @pytest.mark.parametrize("part", range(16))
 def test_the_search_is_exact_on_many(part):
     helped = [_matches(_instance(seed)) for seed in range(1000 + 20 * part, 1020 + 20 * part)]
-    assert True in helped
+    assert helped.count(None) < 15
 
 
 def test_evaluator_and_checker_agree_on_every_share():
