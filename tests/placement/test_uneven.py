@@ -260,3 +260,18 @@ def test_shares_of_a_plan_never_make_it_slower():
                 assert priced.iteration_time <= value * (1 + 1e-12)
                 seen += 1
     assert seen > 15
+
+
+def test_equal_shares_that_gain_nothing_are_not_stated():
+    unstated = 0
+    for seed in range(60, 72):
+        tiny = _instance(seed)
+        for plan in _stated(seed, most=20):
+            found = with_best_shares(tiny.workload, tiny.cluster, replace(plan, shares=()))
+            if found is not None and not found.shares:
+                assert price_of(tiny, found) <= price_of(tiny, plan) * (1 + 1e-12)
+                unstated += 1
+            elif found is not None and len(set(found.shares)) == 1:
+                plain = price_of(tiny, replace(found, shares=()))
+                assert plain > price_of(tiny, found)
+    assert unstated > 0

@@ -30,7 +30,7 @@ from nestopt.placement.dp.uneven_labels import UnevenScenario
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.words import ALL, ScheduleName, Shares
 from nestopt.placement.pricing.cost import StageCosts
-from nestopt.placement.pricing.evaluate import evaluate, with_best_shares
+from nestopt.placement.pricing.evaluate import evaluate, launchable, with_best_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,6 +177,8 @@ class UnevenSearch:
             self._keep(state, value, better)
 
     def _keep(self, state: Outcome, value: float, plan: Plan) -> None:
+        workload, cluster = self.instance.workload, self.instance.cluster
+        plan = launchable(workload, cluster, plan, self.costs)
         state.objective, state.plan = value, plan
         if self.options.progress is not None:
             self.options.progress(self.clock.seconds, value, state.bound, "dp, unequal shares")

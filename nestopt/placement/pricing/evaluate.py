@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 __all__ = [
-    "Evaluation", "StageFigures", "combine", "evaluate", "reported", "stage_figures",
-    "with_best_shares",
+    "Evaluation", "StageFigures", "combine", "evaluate", "launchable", "reported",
+    "stage_figures", "with_best_shares",
 ]  # fmt: skip
 
 
@@ -199,6 +199,8 @@ def with_best_shares(
 ) -> Plan | None:
     """The plan with the shares that make it fastest; None if it may not state any that fit.
 
+    Without any where equal ones are best and need not be stated.
+
     Exact: the stages, configurations and devices stay (`best_shares`). A plan that may state its
     shares has several replicas, no ZeRO stage above 1 and no chunks (``MODEL.md``, section 6).
     """
@@ -219,7 +221,21 @@ def with_best_shares(
         ]
     )
     seconds, shares = best_shares(found.apart.sum(axis=1), found.apart.max(axis=1), most, total)
-    return replace(plan, shares=shares) if seconds < float("inf") else None
+    if seconds == float("inf"):
+        return None
+    return launchable(workload, cluster, replace(plan, shares=shares), costs)
+
+
+def launchable(
+    workload: Workload, cluster: Cluster, plan: Plan, costs: StageCosts | None = None
+) -> Plan:
+    """The plan without its shares, where they are equal and the plan costs no more without."""
+    if len(set(plan.shares)) != 1:
+        return plan
+    plain = replace(plan, shares=())
+    stated, found = (evaluate(workload, cluster, each, costs) for each in (plan, plain))
+    as_good = found.iteration_time <= stated.iteration_time * (1 + 1e-12)
+    return plain if found.fits and as_good else plan
 
 
 def reported(
