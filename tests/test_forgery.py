@@ -117,6 +117,16 @@ FORGED = {
         _at("instance", "data", "collective", "parts", 0, "pattern", value="all-gathers"),
         r"parts\[0\].pattern: unknown pattern 'all-gathers'",
     ),
+    "a speed that leaves the range of numbers": (
+        "chain",
+        _at("instance", "data", "cluster", "device_types", "h100", "peak", value=1e308),
+        r"peak: 1e\+308; expected 1e-60 to 1e\+60",
+    ),
+    "work that leaves it": (
+        "chain",
+        _at("instance", "data", "workload", "operators", 0, "flops", value=1e-300),
+        "flops: 1e-300; expected 1e-60",
+    ),
     "a name that is a number": ("ar-copied", _at("instance", "data", "name", value=7), "name"),
 }
 

@@ -88,14 +88,22 @@ class Case:
 
 
 def _batches(workload: Workload, space: PlanSpace, devices: int) -> list[Batch]:
-    """Every batch of the space; the number of stages, where a schedule fixes it, is left open."""
+    """Every batch of the space; the number of stages, where a schedule fixes it, is left open.
+
+    With unequal shares the micro-batches are those that some replica takes at least.
+    """
     found = []
     for d, b in space.batches(workload, devices):
         m = workload.global_batch // (d * b)
         for schedule in space.pipelines(workload):
             if schedule.stage_counts(m, _most(workload, devices // d, schedule)):
                 found.append(Batch(d, b, m, schedule, 0))
-    return found
+    plain = [schedule for schedule in space.pipelines(workload) if not schedule.fixes_stages]
+    for d, b in space.uneven_batches(workload, devices):
+        # some replica takes so many: what bounds it bounds the plan
+        m = math.ceil(workload.global_batch // b / d)
+        found += [Batch(d, b, m, schedule, 0) for schedule in plain]
+    return list(dict.fromkeys(found))
 
 
 def _most(workload: Workload, units: int, schedule: PipelineSchedule) -> int:

@@ -21,9 +21,10 @@ from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.straight import straightened
 from nestopt.placement.dp.tables import CLOSE
+from nestopt.placement.dp.uneven import UnevenSearch
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.space import PlanSpace
-from nestopt.placement.model.words import ALL, ScheduleName, Structure
+from nestopt.placement.model.words import ALL, ScheduleName, Shares, Structure
 from nestopt.placement.pricing.comm import Network
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import reported
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Clock", "Outcome", "new_search", "search_structured", "solve"]
+__all__ = ["Clock", "Outcome", "new_search", "search_space", "search_structured", "solve"]
 
 _BEAMS = (2, 8)
 _BEAM_CASES = 8
@@ -137,6 +138,13 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
         "labels": stats.labels,
     }
     return state
+
+
+def search_space(instance: PlacementInstance, options: SolveOptions) -> Outcome:
+    """Search an instance's structured plans exactly, those with unequal shares too."""
+    if instance.space.shares is Shares.EQUAL:
+        return search_structured(instance, options)
+    return UnevenSearch(instance, options, search_structured, new_search).run()
 
 
 def _arithmetic_bound(instance: PlacementInstance) -> float:
@@ -437,7 +445,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """
     clock = Clock(options.time_limit)
     workload, cluster = instance.workload, instance.cluster
-    found = search_structured(instance, options)
+    found = search_space(instance, options)
     general = instance.space.structure is Structure.GENERAL
     bound = found.general_bound if general else found.bound
     because: tuple[str, ...] = ()

@@ -72,7 +72,9 @@ def check_plan(
     """
     lines = check_structure(workload, cluster, plan)
     pricing = price(workload, cluster, plan)
-    lines.append(_check_memory(cluster, pricing))
+    lines.append(
+        _check_replicas(cluster, pricing) if plan.shares else _check_memory(cluster, pricing)
+    )
     objective = pricing.objective(objective_kind)
     if claimed_objective is not None and not _same(claimed_objective, objective):
         raise CheckError(
@@ -105,6 +107,22 @@ def _check_memory(cluster: Cluster, pricing: Pricing) -> str:
         if used > share:
             fullest, share = index, used
     return f"memory suffices everywhere; stage {fullest} is fullest, at {100 * share:.1f} %"
+
+
+def _check_replicas(cluster: Cluster, pricing: Pricing) -> str:
+    """Memory of a plan that states its shares: each replica has its own in flight."""
+    share = -math.inf
+    for row, replica in enumerate(pricing.replicas):
+        figures = zip(replica.memory, replica.usable, replica.tightest, strict=True)
+        for index, (need, usable, device) in enumerate(figures):
+            if need > usable + TOLERANCE * abs(usable):
+                kind = cluster.types[int(cluster.type_of[device])]
+                raise CheckError(
+                    f"stage {index} of replica {row}, with {replica.share} micro-batches, needs "
+                    f"{_giga(need)}, device {device} ({kind.name}) has {_giga(usable)}"
+                )
+            share = max(share, need / usable if usable > 0 else 0.0)
+    return f"memory suffices everywhere, in every replica; the fullest is at {100 * share:.1f} %"
 
 
 def _giga(count: float) -> str:
