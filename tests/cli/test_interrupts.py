@@ -108,7 +108,8 @@ def test_a_signal_in_start_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_as_the_process_ends_changes_no_status(number: signal.Signals) -> None:
-    late = f"import atexit, os; atexit.register(os.kill, os.getpid(), {int(number)}); "
+    kill = f"(os.kill(os.getpid(), {int(number)}), time.sleep(0.01))"
+    late = f"import atexit, os, time; atexit.register(lambda: {kill}); "
     child = subprocess.run(
         [sys.executable, "-c", late + PROGRAM, "methods", "placement"], capture_output=True
     )

@@ -244,7 +244,12 @@ def cases_of(
         keep &= rise <= np.partition(rise[keep], most - 1)[most - 1]
     cases = []
     for grids, modes in _choices(search, outline.columns, keep):
-        for batch, left in counts.items():
+        if search.space.uniform and math.isfinite(goal) and most is None:
+            # a configuration for all stages: its own bound is far above that of any mix
+            alone = _counts_alone(search, outline, grids[0], modes[0][0], list(counts), goal)
+        else:
+            alone = counts
+        for batch, left in alone.items():
             search.stop()
             floor = _floor(search, batch, grids, modes)
             if math.isfinite(floor[-1]) and floor[-1] < incumbent:
@@ -271,6 +276,20 @@ def _stage_counts(
             counts[batch] = left
             keep |= left.keep
     return counts, keep
+
+
+def _counts_alone(
+    search: Search, outline: Outline, grid: Grid, mode: Mode, batches: list[Batch], goal: float
+) -> dict[Batch, Left | None]:
+    """What is left of each batch where every stage has the same column."""
+    g = search.pricer.grids.index(grid)
+    columns = outline.columns
+    one = columns.of((columns.grid == g) & (columns.mode == search.pricer.modes[g].index(mode)))
+    replicas = outline.batches[0].replicas
+    anywhere = _Where("", 0, len(search.line.devices) // replicas)
+    stagewise = _stagewise(search, one, replicas, anywhere)
+    found = {batch: stagewise.left(batch, _counts(search, batch), goal) for batch in batches}
+    return {batch: left for batch, left in found.items() if left.stages}
 
 
 def _stagewise(search: Search, columns: Columns, replicas: int, where: _Where) -> Stagewise:
