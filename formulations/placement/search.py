@@ -29,7 +29,7 @@ from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.plan import Hides, Plan
 from nestopt.placement.model.structure import structured_layout
-from nestopt.placement.model.words import Structure
+from nestopt.placement.model.words import Shares, Structure
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
 if TYPE_CHECKING:
@@ -142,6 +142,12 @@ class Run:
                 "the exact models have tensor reduces hidden, not synchronisation or gathers "
                 "(MODEL.md, section 5: what they leave exposed depends on the whole stage); the "
                 "method dp has all three"
+            )
+        if self.space.shares is Shares.UNEQUAL:
+            raise UsageError(
+                "plan space, shares: unequal; the exact models have equal shares alone, since with "
+                "free ones the iteration time multiplies two unknowns, the share of a replica and "
+                "the time of its slowest stage; the methods dp and lns have both"
             )
         deadline = self.clock.begin + self.clock.limit
         self.data = PlacementData(self.instance, deadline)

@@ -6,6 +6,7 @@ Each command has a module of its own, which imports whatever is heavy when it ru
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -36,8 +37,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             run(argv)
     finally:
         if argv is None:
-            # the process ends; Python takes its time to tidy up
+            # the process ends; Python takes its time to tidy up, and at the end of that it gives
+            # the signals back to the system, which would end the process with another status
             _quiet()
+            atexit.register(_ignore)
         else:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -53,3 +56,9 @@ def _quiet() -> dict[int, Any]:
 
     heard = (signal.SIGINT, signal.SIGTERM)
     return {n: signal.signal(n, leave) for n in heard if signal.getsignal(n) is not signal.SIG_IGN}
+
+
+def _ignore() -> None:
+    """What was to be done is done, and a signal changes nothing any more."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

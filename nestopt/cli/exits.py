@@ -55,11 +55,15 @@ def report(error: NestoptError | OSError, *, as_json: bool) -> int:
         status = Exit.CHECK_FAILED
     else:
         status = Exit.ERROR
-    text = printable(str(error), keep="\n\t")
+    words = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        # what is printed has no file name
+        words = f"{error.filename or 'what was to be written'}: {error.strerror}"
+    text = printable(words, keep="\n\t")
     print(f"nestopt: error: {text}", file=sys.stderr)
     if as_json:
         with contextlib.suppress(OSError):
-            print(json.dumps({"schema": ERROR_SCHEMA, "error": str(error), "exit": int(status)}))
+            print(json.dumps({"schema": ERROR_SCHEMA, "error": words, "exit": int(status)}))
     return status
 
 

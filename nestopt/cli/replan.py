@@ -12,8 +12,8 @@ from nestopt.cli.output import console, definitions, note, print_json, quantity
 from nestopt.cli.parameters import JsonOption, ResultArgument, ThreadsOption, TimeLimitOption
 from nestopt.collective.model.of_result import instance_of
 from nestopt.collective.model.survivors import survivors
-from nestopt.core.errors import UsageError
-from nestopt.core.io import write_json
+from nestopt.core.errors import InputError, NestoptError, UsageError
+from nestopt.core.io import keep_elsewhere, write_json
 from nestopt.core.options import SolveOptions
 from nestopt.core.problem import get_problem
 from nestopt.core.registry import get_method
@@ -149,7 +149,11 @@ def _schedule(old: Result, nodes: list[int], time_limit: str | None, threads: in
 def _deliver(result: Result, target: Any, *, as_json: bool) -> None:
     verify(result)
     if target is not None:
-        write_json(target, result.to_json())
+        data = result.to_json()
+        try:
+            write_json(target, data)
+        except InputError as error:
+            raise NestoptError(f"{error}; {keep_elsewhere(data, target.stem)}") from error
     if as_json:
         print_json(result.to_json())
     else:

@@ -26,7 +26,7 @@ LONGEST_INTEGER = 400
 
 __all__ = [
     "canonical_json", "names_file", "read_json", "read_text", "remove_unfinished", "sha256_of",
-    "validate_model", "write_json", "write_text",
+    "validate_model", "write_bytes", "write_json", "write_text",
 ]  # fmt: skip
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -138,7 +138,18 @@ def read_json(path: str | Path) -> Any:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file whole or not at all: to a temporary file beside it, then rename."""
+    """Write a file whole or not at all: to a temporary file beside it, then rename.
+
+    Raises
+    ------
+    InputError
+        Naming the file and why it cannot be written.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """As `write_text`, of bytes."""
     target = Path(path)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -146,16 +157,18 @@ def write_text(path: str | Path, text: str) -> None:
         raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from error
     _UNFINISHED.add(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from error
         raise
     finally:
         _UNFINISHED.discard(name)

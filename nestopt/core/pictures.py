@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import UsageError
+from nestopt.core.io import write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,4 +54,4 @@ def write_picture(target: str | Path, draw: Callable[[], Figure]) -> None:
         raise UsageError(f"{target}: expected a name that ends in .pdf, .png or .svg")
     with mpl.rc_context(_STYLE):
         data = picture_bytes(draw(), ending, dpi=200)
-    Path(target).write_bytes(data)
+    write_bytes(target, data)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from nestopt.core.errors import InputError
 
 __all__ = [
+    "LARGEST",
     "format_bytes",
     "format_rate",
     "format_seconds",
@@ -24,6 +25,12 @@ __all__ = [
     "parse_time",
     "parse_time_ps",
 ]
+
+LARGEST = 1e60
+"""Of any quantity in SI units; what is positive is at least its reciprocal.
+
+Products and quotients of a few such numbers are numbers still.
+"""
 
 _DECIMAL = {
     "": 1,

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.charts import rendered
-from nestopt.core.errors import NestoptError, UsageError, naming
+from nestopt.core.errors import CheckError, InputError, NestoptError, UsageError, naming
 from nestopt.core.io import names_file, read_json, write_text
 from nestopt.core.pricing import DEFAULT_SET
 from nestopt.core.registry import named
@@ -146,6 +146,11 @@ class PlacementProblem:
             If anything is wrong, with what and where.
         """
         model = _model_of(result)
+        if model is not None:
+            try:
+                self.from_json(result.instance["data"])
+            except (InputError, UsageError) as error:
+                raise CheckError(f"instance.data: {error}") from error
         if model == "max-load":
             from nestopt.placement.partitioning.maxload import check as check_split
 

@@ -48,6 +48,9 @@ _ROWS = (
     Setting("structure", "word", "structured", "Stages on runs of devices with their axes in any "
             "order (structured) or in the usual one (contiguous), or anywhere (general).",
             "structure=general"),
+    Setting("shares", "word", "equal", "Whether every replica takes as many micro-batches (equal), "
+            "or each as many as suits its devices (unequal).", "shares=unequal",
+            ("equal", "unequal")),
     # the methods
     Setting("start", "word", "dp", "What the exact models start from: the dynamic program's plan "
             "and bounds, or nothing.", "start=none", ("dp", "none")),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError
-from nestopt.core.io import write_text
+from nestopt.core.io import write_bytes, write_text
 from nestopt.core.pictures import picture_bytes
 from nestopt.study.drawing import style
 from nestopt.study.report import contents_of, pictures_of, summary_table
@@ -99,5 +99,5 @@ def write_figures(directory: str | Path, target: Path) -> list[Path]:
                 continue
             for ending in ("pdf", "png"):
                 written.append(_folder(target) / f"{name.replace(' ', '-')}.{ending}")
-                written[-1].write_bytes(picture_bytes(figure, ending))
+                write_bytes(written[-1], picture_bytes(figure, ending))
     return written

@@ -106,6 +106,16 @@ def test_a_signal_in_start_up(tmp_path: Path) -> None:
         assert child.returncode == 128 + number and b"Traceback" not in err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_as_the_process_ends_changes_no_status(number: signal.Signals) -> None:
+    kill = f"(os.kill(os.getpid(), {int(number)}), time.sleep(0.01))"
+    late = f"import atexit, os, time; atexit.register(lambda: {kill}); "
+    child = subprocess.run(
+        [sys.executable, "-c", late + PROGRAM, "methods", "placement"], capture_output=True
+    )
+    assert child.returncode == 0 and b"dp" in child.stdout and not child.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_twenty_interrupts_a_method(name: str, tmp_path: Path) -> None:

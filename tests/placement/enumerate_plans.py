@@ -23,36 +23,62 @@ if TYPE_CHECKING:
 
     Rows = list[list[int]]
     Schedule = tuple[str, int]
+    Skeleton = tuple[int, int, list[tuple[int, ...]], tuple[StageConfig, ...], Schedule]
 
-__all__ = ["best_plan", "general_plans", "structured_plans"]
+__all__ = ["best_plan", "general_plans", "placed", "structured_plans", "uneven_skeletons"]
 
 
 def structured_plans(workload: Workload, cluster: Cluster, space: PlanSpace) -> Iterator[Plan]:
     """All plans of the structured or the contiguous space (``MODEL.md``, section 8)."""
+    for skeleton in _skeletons(workload, len(cluster.alive), space):
+        yield from placed(cluster, space, skeleton)
+
+
+def placed(cluster: Cluster, space: PlanSpace, skeleton: Skeleton) -> Iterator[Plan]:
+    """All structured plans of some replicas, micro-batch, stages and schedule."""
     alive = [int(i) for i in cluster.alive]
-    for d, b, parts, configs, schedule in _skeletons(workload, len(alive), space):
-        widths = [c.width for c in configs]
-        for layout in space.layouts:
-            if layout == "inner":
-                deals = [list(_deals(c, d, space)) for c in configs]
-                for starts in _runs([d * w for w in widths], len(alive)):
+    d, b, parts, configs, schedule = skeleton
+    widths = [c.width for c in configs]
+    for layout in space.layouts:
+        if layout == "inner":
+            deals = [list(_deals(c, d, space)) for c in configs]
+            for starts in _runs([d * w for w in widths], len(alive)):
+                for chosen in product(*deals):
+                    places = [
+                        [[alive[p + k] for k in row] for row in deal]
+                        for p, deal in zip(starts, chosen)
+                    ]
+                    yield _plan(parts, configs, places, d, b, schedule)
+        else:
+            deals = [list(_deals(c, 1, space)) for c in configs]
+            # a larger window shifts the later replicas, so each is a layout of its own
+            for n in range(sum(widths), len(alive) // d + 1):
+                for starts in _runs(widths, n):
                     for chosen in product(*deals):
                         places = [
-                            [[alive[p + k] for k in row] for row in deal]
+                            [[alive[r * n + p + k] for k in deal[0]] for r in range(d)]
                             for p, deal in zip(starts, chosen)
                         ]
                         yield _plan(parts, configs, places, d, b, schedule)
-            else:
-                deals = [list(_deals(c, 1, space)) for c in configs]
-                # a larger window shifts the later replicas, so each is a layout of its own
-                for n in range(sum(widths), len(alive) // d + 1):
-                    for starts in _runs(widths, n):
-                        for chosen in product(*deals):
-                            places = [
-                                [[alive[r * n + p + k] for k in deal[0]] for r in range(d)]
-                                for p, deal in zip(starts, chosen)
-                            ]
-                            yield _plan(parts, configs, places, d, b, schedule)
+
+
+def uneven_skeletons(workload: Workload, devices: int, space: PlanSpace) -> Iterator[Skeleton]:
+    """The skeletons whose replicas may take stated shares (``MODEL.md``, section 6)."""
+    batch = workload.global_batch
+    offered = product(_values(space.replicas, devices), _values(space.microbatch, batch))
+    for d, b in offered:
+        if d < 2 or d > devices or batch % b or d > batch // b:
+            continue
+        for parts in _partitions(workload, frozenset(), devices // d):
+            offers = [_configs(workload, part, b, devices // d, space) for part in parts]
+            for configs in product(*offers):
+                if d * sum(c.width for c in configs) > devices or any(c.zero > 1 for c in configs):
+                    continue
+                if space.uniform and len(set(configs)) > 1:
+                    continue
+                for name in space.schedules:
+                    if name != "interleaved":
+                        yield d, b, parts, configs, (str(name), 1)
 
 
 def _deals(config: StageConfig, d: int, space: PlanSpace) -> Iterator[Rows]:
@@ -111,9 +137,7 @@ def best_plan(
     return best, chosen, count
 
 
-def _skeletons(
-    workload: Workload, devices: int, space: PlanSpace
-) -> Iterator[tuple[int, int, list[tuple[int, ...]], tuple[StageConfig, ...], Schedule]]:
+def _skeletons(workload: Workload, devices: int, space: PlanSpace) -> Iterator[Skeleton]:
     """Replicas, micro-batch, operators and configurations of the stages, and the schedule.
 
     Devices are left open. Every schedule of the space is there, with every number of chunks.

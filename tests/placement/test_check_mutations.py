@@ -328,11 +328,15 @@ def test_solution_of_another_form():
 
 
 def test_no_solution():
-    case = tiny_plan()
+    workload, cluster, plan = tiny_plan()
+    small = tuple(replace(kind, memory=kind.reserve + 1.0) for kind in cluster.types)
+    case = workload, replace(cluster, types=small), plan
     empty = {"objective": None, "solution_json": None}
     infeasible = empty | {"termination": Termination(Reason.INFEASIBLE), "bound": np.inf}
     because = {"infeasible_because": ("memory: too little",)}
     assert check_result(result_of(*case, **infeasible, **because)).claimed
+    with pytest.raises(CheckError, match="bound inf s, but a plan of 4 stages"):
+        check_result(result_of(workload, cluster, plan, **infeasible, **because))
     with pytest.raises(NotProvedError, match="I say so"):
         check_result(result_of(*case, **infeasible, infeasible_because=("I say so",)))
     with pytest.raises(NotProvedError, match="names no search"):

@@ -93,7 +93,7 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "artificial mate out of order": (move(7, 1), "has to be no later"),
     "stages swapped": (lambda d: stages(d).reverse(), "has to be no later"),
     "two CPUs": (_set("solution", "stages", 1, "device", value="cpu"), "of which 1"),
-    "device unknown": (_set("solution", "stages", 1, "device", value="tpu"), "unknown device"),
+    "device unknown": (_set("solution", "stages", 1, "device", value="tpu"), "device: .*tpu"),
     "three accelerators": (with_instance("accelerators", value=1), "of which 1"),
     "empty stage": (
         lambda d: stages(d).append(
@@ -114,7 +114,7 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "instance changed": (_set("instance", "data", "cpus", value=2), "not the hash"),
     "instance missing": (_set("instance", "data", value=None), "no instance"),
     "solution missing": (_set("solution", value=None), "are missing"),
-    "field missing": (lambda d: stages(d)[0].pop("load"), "malformed"),
+    "field missing": (lambda d: stages(d)[0].pop("load"), "load: Field required"),
     "infeasible with a CPU": (
         lambda d: d.update(
             termination={"reason": "infeasible", "limit": "none"},

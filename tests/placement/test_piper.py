@@ -340,7 +340,7 @@ MUTATIONS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "instance changed": (_set("instance", "data", "devices", value=9), "not the hash"),
     "instance missing": (_set("instance", "data", value=None), "no instance"),
     "solution missing": (_set("solution", value=None), "are missing"),
-    "field missing": (lambda d: d["solution"]["stages"][0].pop("time"), "malformed"),
+    "field missing": (lambda d: d["solution"]["stages"][0].pop("time"), "time: Field required"),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nestopt.collective.judge.check import RedundantError, check_schedule, check_unicast
 from nestopt.collective.judge.check_steps import check_steps
 from nestopt.collective.judge.witness import KINDS, verify_witness
+from nestopt.collective.judge.witness_form import refuse_malformed
 from nestopt.collective.model.of_result import instance_of, schedule_of
 from nestopt.collective.model.steps import StepSchedule
 from nestopt.core.errors import CheckError, InputError
@@ -44,7 +45,7 @@ def check_result(result: Result, *, directory: Path | None = None) -> Verdict:
     found = sha256_of(result.instance["data"])
     if found != result.instance.get("sha256"):
         raise CheckError(f"instance: sha256 is {found}, not {result.instance.get('sha256')!r}")
-    _check_settings(result)
+    _check_settings(result, instance)
     verdict = Verdict()
     reason = result.termination.reason
     if result.solution_json is not None:
@@ -52,9 +53,7 @@ def check_result(result: Result, *, directory: Path | None = None) -> Verdict:
     elif result.objective is not None:
         raise CheckError(f"objective {result.objective} without a schedule")
     if reason is Reason.INFEASIBLE and result.method == "sccl":
-        # of the question, not of the instance
-        because = "; ".join(result.infeasible_because) or "the question"
-        verdict.claimed.append(f"infeasible, by exhausted search: {because}")
+        verdict.claimed.append(_claim_of_steps(result))
         return verdict
     if reason is Reason.INFEASIBLE:
         verdict.verified.append(_check_infeasible(instance))
@@ -67,15 +66,30 @@ def check_result(result: Result, *, directory: Path | None = None) -> Verdict:
     return verdict.settle()
 
 
-def _check_settings(result: Result) -> None:
+def _claim_of_steps(result: Result) -> str:
+    """An SCCL question that is answered with no: infeasible is the question, not the instance."""
+    asked = []
+    for key in ("steps", "rounds"):
+        value = result.settings.get(key)
+        if isinstance(value, bool) or not str(value).isdecimal() or int(str(value)) < 1:
+            raise CheckError(f"settings.{key}: {value!r}; expected a whole number from 1 on")
+        asked.append(f"{value} {key}")
+    because = "; ".join(result.infeasible_because) or "it gives no cause"
+    return f"no algorithm of {' and '.join(asked)}, by exhausted search: {because}"
+
+
+def _check_settings(result: Result, instance: CollectiveInstance) -> None:
     """The file states no other objective or space than the one that is judged."""
     given = result.settings.get("objective", OBJECTIVE)
     if given != OBJECTIVE:
         raise CheckError(f"settings.objective: {given!r}; a collective has {OBJECTIVE!r} alone")
-    stated = result.settings.get("latency")
-    latency = result.instance["data"].get("latency", "blocking")
-    if stated is not None and stated != latency:
-        raise CheckError(f"settings.latency: {stated!r}, but the instance is {latency!r}")
+    judged = {"latency": instance.latency}
+    if instance.sums_matter:
+        judged["sums"] = instance.sums
+    for key, value in judged.items():
+        stated = result.settings.get(key, value)
+        if stated != value:
+            raise CheckError(f"settings.{key}: {stated!r}, but the instance has {value!r}")
 
 
 def _check_solution(
@@ -154,6 +168,7 @@ def _check_bound(instance: CollectiveInstance, result: Result) -> Verdict:
     elif bound <= 0:
         verdict.verified.append("the bound, at most 0 ps, needs no proof")
     elif witness is not None and kind == SEARCH:
+        refuse_malformed(witness, instance)
         name, value = witness.get("name"), witness.get("value")
         if name != result.method or value != bound or isinstance(value, bool):
             raise CheckError(

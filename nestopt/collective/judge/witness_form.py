@@ -109,6 +109,21 @@ class _Trivial(_Form):
     kind: Literal["trivial"]
 
 
+class _Horizon(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    horizon: Whole
+    answer: str
+    seconds: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+
+
+class _Search(_Form):
+    """Of a bound that nobody can verify; its form is held to all the same."""
+
+    kind: Literal["search"]
+    horizons: list[_Horizon] = []
+
+
 _FORMS: dict[str, type[_Form]] = {
     "cut": _Cut,
     "delivery": _Delivery,
@@ -117,6 +132,7 @@ _FORMS: dict[str, type[_Form]] = {
     "merging": _Merging,
     "partition": _Partition,
     "prices": _Prices,
+    "search": _Search,
     "spread": _Spread,
     "trivial": _Trivial,
 }

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
+from nestopt.collective.model.collective import PATTERNS, Collective, Part
 from nestopt.collective.model.collective import SCHEMA as COLLECTIVE_SCHEMA
-from nestopt.collective.model.collective import Collective, Part
 from nestopt.collective.model.topology import MOST_LINKS, MOST_NODES, Topology
 from nestopt.collective.model.topology import SCHEMA as TOPOLOGY_SCHEMA
-from nestopt.core.errors import InputError
+from nestopt.core.errors import InputError, unknown_name
 from nestopt.core.io import validate_model
 from nestopt.core.units import parse_bandwidth, parse_bytes, parse_time_ps
 
@@ -263,6 +263,9 @@ def collective_from_json(data: Any, *, file: str | None = None) -> Collective:
     parts = []
     for position, row in enumerate(model.parts):
         field = f"parts[{position}]"
+        if row.pattern not in PATTERNS:
+            message = str(unknown_name("pattern", row.pattern, PATTERNS))
+            raise InputError(message, file=file, field=f"{field}.pattern")
         npus = row.npus
         if isinstance(npus, _Range):
             group = np.arange(npus.first, npus.first + npus.count)

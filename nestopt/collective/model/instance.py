@@ -159,6 +159,8 @@ class CollectiveInstance:
                 file=file,
                 field=extra[0],
             )
+        if not isinstance(data.get("name", ""), str):
+            raise InputError(f"{data['name']!r}; expected text", file=file, field="name")
         topology = Topology.from_json(data["topology"], file=file)
         collective = Collective.from_json(data["collective"], file=file)
         with naming(file):

@@ -153,6 +153,11 @@ def job_of(plan: Plan, workload: Workload, cluster: Cluster, model: Transformer)
         If stages differ in their configuration, or a split is none that frameworks know.
     """
     reasons = [*_one_configuration(plan), *_a_transformer(workload, model)]
+    if len(set(plan.shares)) > 1:
+        reasons.append(
+            f"the replicas take {min(plan.shares)} to {max(plan.shares)} micro-batches each, and "
+            "frameworks give every replica as many"
+        )
     if reasons:
         raise CannotExpress("no framework", tuple(reasons))
     config = plan.stages[0].config

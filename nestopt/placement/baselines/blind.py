@@ -58,7 +58,9 @@ def solve_flat_dp(instance: PlacementInstance, options: SolveOptions) -> Result:
 
     def plans() -> Iterator[Plan]:
         for flat in flat_clusters(instance.cluster):
-            found = search_structured(replace(instance, cluster=flat), _rest(judge))
+            found = search_structured(
+                replace(instance, cluster=flat, space=judge.space), _rest(judge)
+            )
             judge.limit = found.limit or judge.limit
             if found.plan is not None:
                 yield found.plan

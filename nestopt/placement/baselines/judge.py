@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed, requested
+from nestopt.placement.model.words import Shares
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import evaluate, reported
 
@@ -38,7 +40,8 @@ class Judge:
         self.instance, self.options, self.method = instance, options, method
         self.workload, self.cluster = instance.workload, instance.cluster
         self.costs = StageCosts(self.workload)
-        self.space = instance.space
+        # baselines deal equally: their plans are some of any space
+        self.space = replace(instance.space, shares=Shares.EQUAL)
         self.pipelines = instance.space.pipelines(instance.workload)
         self.best = math.inf
         self.plan: Plan | None = None

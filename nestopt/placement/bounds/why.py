@@ -56,7 +56,7 @@ def _reasons(instance: PlacementInstance, stop: Callable[[], None]) -> tuple[str
     alive = cluster.alive
     if not len(alive):
         return (f"devices: all {cluster.num_devices} devices have failed",)
-    batches = space.batches(workload, len(alive))
+    batches = space.pairs(workload, len(alive))
     if not batches:
         return (
             f"divisibility: no offered number of replicas and micro-batch size divides the global "
@@ -194,7 +194,7 @@ def _least_needs(
             grid, space.zero, space.recompute, space.sequence, space.overlap, space.hides
         )
         allowed = costs.allowed(grid)
-        for d, b in space.batches(workload, devices // grid.width):
+        for d, b in space.pairs(workload, devices // grid.width):
             stop()
             if b % grid.sample_parts:
                 continue
@@ -259,7 +259,7 @@ def _leanest(workload: Workload, space: PlanSpace, devices: int) -> PlanSpace:
         multiples = {1}
         for parts in {g.sample_parts for g in space.grids(workload, devices)}:
             multiples |= {math.lcm(parts, x) for x in multiples}
-        pairs = space.batches(workload, devices)
+        pairs = space.pairs(workload, devices)
         least = {
             min(b for r, b in pairs if r == d and b % x == 0)
             for d in {r for r, _ in pairs}

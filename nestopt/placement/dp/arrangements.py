@@ -18,6 +18,7 @@ from numba import njit
 
 from nestopt.core.stop_kernel import KernelStopped, overdue
 from nestopt.placement.dp.entries import PlaceClass
+from nestopt.placement.dp.rows import distinct_rows
 from nestopt.placement.model.orders import families_in, orders_of, role_offsets
 from nestopt.placement.pricing.comm import families_of, family_profiles
 from nestopt.placement.pricing.cost import FAMILIES
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.geometry import Line
+    from nestopt.placement.model.cluster import DeviceType
     from nestopt.placement.model.grid import Grid
     from nestopt.placement.model.orders import Order
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    # profiles and device types of each class, and which ones each place has
+    _Classes = tuple[tuple[tuple[Floats, tuple[DeviceType, ...]], ...], Ints]
 
 __all__ = ["Arranged", "spots_at_least_as_good"]
 
@@ -59,6 +63,7 @@ class Arranged:
     free: bool
     starts: Ints
     _found: dict[tuple[tuple[int, int], ...], Floats] = field(default_factory=dict)
+    _classes: dict[Grid, _Classes] = field(default_factory=dict)
 
     def orders(self, grid: Grid) -> Iterator[tuple[Order, Floats]]:
         """The orders with their profiles (P, families, entries)."""
@@ -92,22 +97,28 @@ class Arranged:
         masks : int array (P,)
             Bit masks of the device types under each place.
         """
+        if grid not in self._classes:
+            self._classes[grid] = self._classes_afresh(grid, masks)
+        rows, which = self._classes[grid]
+        return [PlaceClass(number, *row) for row in rows], which
+
+    def _classes_afresh(self, grid: Grid, masks: Ints) -> _Classes:
         arrays = [profiles for _, profiles in self.orders(grid)]
         table = np.stack(arrays).reshape(len(arrays), len(self.starts), -1)
         best = _unbeaten(table) if len(arrays) > 1 else np.ones(table.shape[:2], dtype=np.bool_)
         order, place = np.nonzero(best)
         rows = np.concatenate([table[order, place], masks[place, None]], axis=1)
-        _, first, label = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         # Classes of earlier orders come first, so of equal prices theirs are taken.
-        rank = np.argsort(np.argsort(first))
+        first, label = distinct_rows(rows)
         which = np.full(best.shape, -1, dtype=np.int64)
-        which[order, place] = rank[label.reshape(-1)]
+        which[order, place] = label
         found = []
-        for row in np.sort(first):
+        for row in first:
             mask = int(masks[place[row]])
             types = tuple(t for i, t in enumerate(self.line.cluster.types) if mask >> i & 1)
-            found.append(PlaceClass(number, arrays[order[row]][place[row]], types))
-        return found, which.T
+            # a copy: the rest of the array need not be kept
+            found.append((arrays[order[row]][place[row]].copy(), types))
+        return tuple(found), which.T
 
     def order_of(self, grid: Grid, profiles: Floats) -> Order:
         """The first order that has these profiles at the only place."""

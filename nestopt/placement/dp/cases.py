@@ -14,6 +14,8 @@ from nestopt.placement.dp.stagewise import Stagewise
 from nestopt.placement.dp.tables import CLOSE, Batch, boundary_prices, floors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from nestopt.placement.dp.reduced import Columns
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Case", "Outline", "Scenario", "all_cases", "cases_of", "expanded", "outlines", "raised"]
+__all__ = [
+    "Case", "Outline", "Scenario", "all_cases", "cases_of", "expanded", "offered_by_any",
+    "outlines", "raised",
+]  # fmt: skip
 
 
 _FEW = 2
@@ -83,14 +88,22 @@ class Case:
 
 
 def _batches(workload: Workload, space: PlanSpace, devices: int) -> list[Batch]:
-    """Every batch of the space; the number of stages, where a schedule fixes it, is left open."""
+    """Every batch of the space; the number of stages, where a schedule fixes it, is left open.
+
+    With unequal shares the micro-batches are those that some replica takes at least.
+    """
     found = []
     for d, b in space.batches(workload, devices):
         m = workload.global_batch // (d * b)
         for schedule in space.pipelines(workload):
             if schedule.stage_counts(m, _most(workload, devices // d, schedule)):
                 found.append(Batch(d, b, m, schedule, 0))
-    return found
+    plain = [schedule for schedule in space.pipelines(workload) if not schedule.fixes_stages]
+    for d, b in space.uneven_batches(workload, devices):
+        # some replica takes so many: what bounds it bounds the plan
+        m = math.ceil(workload.global_batch // b / d)
+        found += [Batch(d, b, m, schedule, 0) for schedule in plain]
+    return list(dict.fromkeys(found))
 
 
 def _most(workload: Workload, units: int, schedule: PipelineSchedule) -> int:
@@ -231,7 +244,12 @@ def cases_of(
         keep &= rise <= np.partition(rise[keep], most - 1)[most - 1]
     cases = []
     for grids, modes in _choices(search, outline.columns, keep):
-        for batch, left in counts.items():
+        if search.space.uniform and math.isfinite(goal) and most is None:
+            # a configuration for all stages: its own bound is far above that of any mix
+            alone = _counts_alone(search, outline, grids[0], modes[0][0], list(counts), goal)
+        else:
+            alone = counts
+        for batch, left in alone.items():
             search.stop()
             floor = _floor(search, batch, grids, modes)
             if math.isfinite(floor[-1]) and floor[-1] < incumbent:
@@ -260,6 +278,20 @@ def _stage_counts(
     return counts, keep
 
 
+def _counts_alone(
+    search: Search, outline: Outline, grid: Grid, mode: Mode, batches: list[Batch], goal: float
+) -> dict[Batch, Left | None]:
+    """What is left of each batch where every stage has the same column."""
+    g = search.pricer.grids.index(grid)
+    columns = outline.columns
+    one = columns.of((columns.grid == g) & (columns.mode == search.pricer.modes[g].index(mode)))
+    replicas = outline.batches[0].replicas
+    anywhere = _Where("", 0, len(search.line.devices) // replicas)
+    stagewise = _stagewise(search, one, replicas, anywhere)
+    found = {batch: stagewise.left(batch, _counts(search, batch), goal) for batch in batches}
+    return {batch: left for batch, left in found.items() if left.stages}
+
+
 def _stagewise(search: Search, columns: Columns, replicas: int, where: _Where) -> Stagewise:
     """The bounds stage by stage of some columns."""
     widths, number = np.unique(columns.width.astype(np.int64), return_inverse=True)
@@ -278,15 +310,23 @@ def _choices(
     search: Search, columns: Columns, keep: NDArray[np.bool_]
 ) -> list[tuple[tuple[Grid, ...], tuple[tuple[Mode, ...], ...]]]:
     """The grids and modes of the columns kept; in a uniform space each column alone."""
+    if not keep.any():
+        return []
+    grids, modes = _kept(search, columns, keep)
+    if search.space.uniform:
+        return [((g,), ((m,),)) for g, row in zip(grids, modes, strict=True) for m in row]
+    return [(grids, modes)]
+
+
+def _kept(
+    search: Search, columns: Columns, keep: NDArray[np.bool_]
+) -> tuple[tuple[Grid, ...], tuple[tuple[Mode, ...], ...]]:
+    """The grids of the columns kept, and the modes of each."""
     pricer = search.pricer
     chosen: dict[int, list[Mode]] = {}
     for g, m in zip(columns.grid[keep].tolist(), columns.mode[keep].tolist(), strict=True):
         chosen.setdefault(g, []).append(pricer.modes[g][m])
-    if search.space.uniform:
-        return [((pricer.grids[g],), ((m,),)) for g, row in chosen.items() for m in row]
-    if not chosen:
-        return []
-    return [(tuple(pricer.grids[g] for g in chosen), tuple(tuple(row) for row in chosen.values()))]
+    return tuple(pricer.grids[g] for g in chosen), tuple(tuple(row) for row in chosen.values())
 
 
 def _floor(
@@ -311,12 +351,31 @@ def _floor(
     return floors(lattice, entries, widths, units, prices, held, weights)
 
 
+def offered_by_any(
+    cases: Sequence[Case],
+) -> tuple[tuple[Grid, ...], tuple[tuple[Mode, ...], ...]]:
+    """The grids that any of some cases offers, and the modes of each."""
+    found: dict[Grid, dict[Mode, None]] = {}
+    for case in cases:
+        for grid, modes in zip(case.grids, case.modes, strict=True):
+            found.setdefault(grid, {}).update(dict.fromkeys(modes))
+    return tuple(found), tuple(tuple(modes) for modes in found.values())
+
+
+class _Narrow(NamedTuple):
+    """A bound, infinite where no plan is below the goal, and the columns that such a plan has."""
+
+    bound: float
+    grids: tuple[Grid, ...]
+    modes: tuple[tuple[Mode, ...], ...]
+
+
 class _Raised:
     """Bounds of a case by what its scenarios say of places, each found once."""
 
     def __init__(self, search: Search, case: Case, goal: float) -> None:
         self._search, self._case, self._goal = search, case, goal
-        self._stages: dict[_Where, float] = {}
+        self._stages: dict[_Where, _Narrow] = {}
         self._rows: dict[_Where, Floats] = {}
 
     def where(self, scenario: Scenario) -> _Where:
@@ -336,26 +395,28 @@ class _Raised:
             units = min(units, int(most[apart]) - 1)
         return _Where("outer", apart, units)
 
-    def by_stages(self, where: _Where) -> float:
-        """The bound stage by stage."""
+    def by_stages(self, where: _Where) -> _Narrow:
+        """The bound stage by stage, and what it leaves of the case."""
         if where not in self._stages:
-            search, batch = self._search, self._case.batch
+            search, case = self._search, self._case
             search.stop()
-            columns = search.pricer.columns(batch.replicas, batch.microbatch, where.apart)
-            columns = columns.of(_offered(search, columns, self._case))
-            bound = math.inf
+            columns = search.pricer.columns(case.batch.replicas, case.batch.microbatch, where.apart)
+            columns = columns.of(_offered(search, columns, case))
+            found = _Narrow(math.inf, (), ())
             if len(columns.grid):
-                tool = _stagewise(search, columns, batch.replicas, where)
-                bound = tool.left(batch, (batch.stages,), self._goal).bound
-            self._stages[where] = bound
+                tool = _stagewise(search, columns, case.batch.replicas, where)
+                left = tool.left(case.batch, (case.batch.stages,), self._goal)
+                if left.keep.any():
+                    found = _Narrow(left.bound, *_kept(search, columns, left.keep))
+            self._stages[where] = found
         return self._stages[where]
 
     def by_tables(self, where: _Where, units: int) -> float:
         """The bound of the relaxation with so many devices a replica."""
         if where not in self._rows:
-            case = self._case
+            _, grids, modes = self.by_stages(where)
             self._rows[where] = self._search.relaxed_floor(
-                case.grids, case.modes, case.batch, self._goal, where.apart, where.layout
+                grids, modes, self._case.batch, self._goal, where.apart, where.layout
             )
         row = self._rows[where]
         return float(row[min(units, len(row) - 1)])
@@ -378,30 +439,37 @@ def raised(
 ) -> list[Scenario]:
     """The scenarios of a case with their bounds raised by what they say of places.
 
+    A scenario keeps the configurations alone that a plan below the goal may have there.
+
     Parameters
     ----------
     floor : float array (U + 1,)
         Bound by devices a replica.
     goal : float
-        No bound need be higher.
+        No bound need be higher, and none returned is by what holds below the goal only.
     """
     bounds = _Raised(search, case, goal)
     rows: list[Scenario] = []
+    narrow: dict[_Where, Case] = {}
     open_by: dict[_Where, list[int]] = {}
     for index, scenario in enumerate(scenarios):
         units = _units(scenario)
         value = max(scenario.floor, float(floor[min(units, len(floor) - 1)]))
         if value < goal * CLOSE:
             where = bounds.where(scenario)
-            value = max(value, bounds.by_stages(where))
+            bound, grids, modes = bounds.by_stages(where)
+            value = max(value, min(bound, goal))
             if value < goal * CLOSE:
+                if where not in narrow:
+                    narrow[where] = replace(case, grids=grids, modes=modes)
+                scenario = scenario._replace(case=narrow[where])
                 open_by.setdefault(where, []).append(index)
         rows.append(scenario._replace(floor=value))
     for where, numbers in open_by.items():
         # the search of a few scenarios begins with such a bound, of its own places
         if len(numbers) > _FEW:
             for index in numbers:
-                value = bounds.by_tables(where, _units(rows[index]))
+                value = min(bounds.by_tables(where, _units(rows[index])), goal)
                 rows[index] = rows[index]._replace(floor=max(rows[index].floor, value))
     return rows
 

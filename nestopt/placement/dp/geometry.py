@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NEVER = 1 << 60
 _FARTHEST = 256
+_MOST_ARRANGED = 512
 
 __all__ = ["Geometry", "Line", "place_stages", "relaxed_places"]
 
@@ -48,6 +49,23 @@ class Line:
     devices: Ints
     type_of: Ints
     period: int
+    _arranged: dict[tuple[int, int, bool, int], Arranged] = field(
+        default_factory=dict, init=False, repr=False
+    )
+
+    def arranged(
+        self, replicas: int, window: int, free: bool, width: int, starts: Ints
+    ) -> Arranged:
+        """The orders of stages of a width at all their places; the last ones made are kept.
+
+        Other micro-batches offer other grids there, mostly the same.
+        """
+        key = replicas, window, free, width
+        if key not in self._arranged:
+            if len(self._arranged) >= _MOST_ARRANGED:
+                self._arranged.pop(next(iter(self._arranged)))
+            self._arranged[key] = Arranged(self, replicas, window, free, starts)
+        return self._arranged[key]
 
     @classmethod
     def of(cls, cluster: Cluster, network: Network) -> Line:
@@ -175,7 +193,7 @@ def place_stages(
         offsets = base + np.arange(w, dtype=np.int64)
         masks = _type_masks(line, starts, base[:, 0], w)
         labels = []
-        arranged = Arranged(line, replicas, 0 if inner else window, free, starts)
+        arranged = line.arranged(replicas, 0 if inner else window, free, w, starts)
         for g, grid in enumerate(grids):
             if grid.width == w:
                 found, which = arranged.classes(g, grid, masks)

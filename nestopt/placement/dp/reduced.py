@@ -47,6 +47,8 @@ __all__ = ["Columns", "Pricer"]
 
 _MEMORY_PRICES = (0.0, 0.03, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """Prices of memory tried, in shares of the bound without memory for all of it."""
+_MOST_KEPT = 128
+"""Pairs of replicas and micro-batch whose columns are kept."""
 _LARGE = 1e30
 """Parameters at which a collective's latency is nothing beside its bytes."""
 
@@ -172,6 +174,7 @@ class Pricer:
     """Operators of each kind."""
     room: float = field(init=False)
     """Bytes that the largest device has."""
+    _columns: dict[tuple[int, int, int], Columns] = field(default_factory=dict)
     _base: dict[tuple[int, int], _Base | None] = field(default_factory=dict)
     _zero: dict[tuple[int, int, int], _Zero | None] = field(default_factory=dict)
 
@@ -186,6 +189,14 @@ class Pricer:
 
         Below level `apart` no place holds the same rank of two replicas.
         """
+        key = replicas, microbatch, apart
+        if key not in self._columns:
+            if len(self._columns) >= _MOST_KEPT:
+                self._columns.pop(next(iter(self._columns)))
+            self._columns[key] = self._columns_afresh(replicas, microbatch, apart)
+        return self._columns[key]
+
+    def _columns_afresh(self, replicas: int, microbatch: int, apart: int) -> Columns:
         alive = len(self.cluster.alive)
         kinds = len(self.costs.kinds)
         index, chosen = [], []

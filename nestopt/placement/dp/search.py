@@ -93,6 +93,10 @@ class Search:
     stats: Stats = field(default_factory=Stats)
     pricer: Pricer = field(init=False)
     _priced: dict[Hashable, Entries] = field(default_factory=dict, init=False)
+    _held: int = field(default=0, init=False)
+    """Entries that are kept."""
+    _offered: tuple[Geometry, Offers] | None = field(default=None, init=False)
+    _last: dict[Hashable, Entries] = field(default_factory=dict, init=False)
     _placed: dict[Hashable, Geometry] = field(default_factory=dict, init=False)
     _divisible: dict[PipelineSchedule, NDArray[np.bool_] | None] = field(
         default_factory=dict, init=False
@@ -132,14 +136,17 @@ class Search:
         Prices do not depend on the schedule: what it cannot cut, and parts of a micro-batch in
         flight that it never holds, are taken out of those that all schedules share.
         """
-        shared = self._shared(grids, modes, classes, spots, batch)
+        return self._fitted(self._shared(grids, modes, classes, spots, batch), len(spots), batch)
+
+    def _fitted(self, shared: Entries, spots: int, batch: Batch) -> Entries:
+        """What a schedule can take of the prices at so many spots."""
         if self.whole:
             return shared
         rows = len(self.lattice.blocks.cut_in)
         kept = self.divisible(batch.schedule)
         if kept is None:
             kept = np.ones(rows, dtype=np.bool_)
-        return shared.cut(kept, len(spots), batch.schedule.chunks)
+        return shared.cut(kept, spots, batch.schedule.chunks)
 
     def _shared(
         self,
@@ -152,8 +159,9 @@ class Search:
         offered = (batch.replicas, batch.microbatch, tuple(grids), tuple(modes))
         names = [(c.grid, c.types, c.profiles.tobytes()) for c in classes]
         keys = [(offered, tuple(names[i] for i in spot)) for spot in spots]
-        if sum(len(e.seconds) for e in self._priced.values()) > _MOST_ENTRIES:
+        if self._held > _MOST_ENTRIES:
             self._priced.clear()
+            self._held = 0
         new = {k: s for k, s in zip(keys, spots, strict=True) if k not in self._priced}
         if new:
             used = sorted({i for spot in new.values() for i in spot})
@@ -163,6 +171,7 @@ class Search:
                 [[place[i] for i in spot] for spot in new.values()], batch, self.whole,
             )  # fmt: skip
             self._priced |= zip(new, built.by_spot(len(new)), strict=True)
+            self._held += len(built.seconds)
         return Entries.joined([self._priced[k] for k in keys])
 
     def run(
@@ -182,7 +191,11 @@ class Search:
         geometry = self._places(tuple(grids), layout, batch.replicas, window)
         if not geometry.spots:
             return incumbent, None
-        entries = self.entries(grids, modes, geometry.classes, geometry.spots, batch)
+        key = tuple(grids), tuple(modes), batch.replicas, batch.microbatch, layout, window
+        if key not in self._last:
+            # the next scenario is often of the same places, with another schedule
+            self._last = {key: self._shared(grids, modes, geometry.classes, geometry.spots, batch)}
+        entries = self._fitted(self._last[key], len(geometry.spots), batch)
         return self._boxed(geometry, entries, batch, incumbent, beam, self.label_limit)
 
     def _places(self, grids: tuple[Grid, ...], layout: str, replicas: int, window: int) -> Geometry:
@@ -268,7 +281,7 @@ class Search:
         return Boxes(
             self.lattice,
             entries,
-            Offers.of(geometry, batch),
+            self._offers(geometry).priced(batch),
             len(geometry.spots),
             batch.schedule.weights(self.objective, batch.microbatches),
             batch.held(most),
@@ -276,6 +289,12 @@ class Search:
             incumbent,
             self.stop,
         )
+
+    def _offers(self, geometry: Geometry) -> Offers:
+        """The offers of a geometry; those of the last one are kept."""
+        if self._offered is None or self._offered[0] is not geometry:
+            self._offered = geometry, Offers.of(geometry)
+        return self._offered[1]
 
     def _dearest(self, geometry: Geometry, batch: Batch) -> Floats:
         """Most that the boundary behind each ideal can cost, (I,)."""

@@ -12,7 +12,7 @@ import numpy as np
 from nestopt.core.result import Limit, Reason, Result, Termination, instance_record
 from nestopt.core.stop import noticed
 from nestopt.placement.bounds.why import explain
-from nestopt.placement.dp.cases import cases_of, expanded, outlines, raised
+from nestopt.placement.dp.cases import cases_of, expanded, offered_by_any, outlines, raised
 from nestopt.placement.dp.descent import around
 from nestopt.placement.dp.geometry import Line
 from nestopt.placement.dp.lattice import build_lattice
@@ -21,9 +21,10 @@ from nestopt.placement.dp.relaxed import Best
 from nestopt.placement.dp.search import Search, Stats
 from nestopt.placement.dp.straight import straightened
 from nestopt.placement.dp.tables import CLOSE
+from nestopt.placement.dp.uneven import UnevenSearch
 from nestopt.placement.model.clock import Clock, SearchStopped
 from nestopt.placement.model.space import PlanSpace
-from nestopt.placement.model.words import ALL, ScheduleName, Structure
+from nestopt.placement.model.words import ALL, ScheduleName, Shares, Structure
 from nestopt.placement.pricing.comm import Network
 from nestopt.placement.pricing.cost import StageCosts
 from nestopt.placement.pricing.evaluate import reported
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nestopt.core.options import SolveOptions
-    from nestopt.placement.dp.cases import Case, Outline
+    from nestopt.placement.dp.cases import Case, Outline, Scenario
     from nestopt.placement.model.instance import PlacementInstance
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.words import Degrees
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Clock", "Outcome", "new_search", "search_structured", "solve"]
+__all__ = ["Clock", "Outcome", "new_search", "search_space", "search_structured", "solve"]
 
 _BEAMS = (2, 8)
 _BEAM_CASES = 8
@@ -139,6 +140,13 @@ def search_structured(instance: PlacementInstance, options: SolveOptions) -> Out
     return state
 
 
+def search_space(instance: PlacementInstance, options: SolveOptions) -> Outcome:
+    """Search an instance's structured plans exactly, those with unequal shares too."""
+    if instance.space.shares is Shares.EQUAL:
+        return search_structured(instance, options)
+    return UnevenSearch(instance, options, search_structured, new_search).run()
+
+
 def _arithmetic_bound(instance: PlacementInstance) -> float:
     """A bound for all plans that needs no search, for a search that ended before its first."""
     from nestopt.placement.bounds.general import compute_bound
@@ -168,25 +176,58 @@ def _search(search: Search, state: Outcome, clock: Clock, options: SolveOptions)
     _probe(search, state, cases, run, _BEAMS[1])
     alive = len(search.line.devices)
     layouts = search.space.layouts
-    scenarios = []
+    scenarios: list[Scenario] = []
     for case in cases:
         rows = case.scenarios(layouts, alive)
         if case in floors:
             rows = raised(search, case, rows, floors[case], state.objective * keep)
-        scenarios += [(s.floor, index, s) for index, s in enumerate(rows)]
-    scenarios.sort(key=lambda row: row[:2])
+        scenarios += rows
     search.stats.scenarios = len(scenarios)
-    # Least value that a plan may have in the scenarios searched: with a gap allowed they were only
+    _search_scenarios(search, state, scenarios, keep, run)
+
+
+def _search_scenarios(
+    search: Search,
+    state: Outcome,
+    scenarios: list[Scenario],
+    keep: float,
+    run: Callable[..., None],
+) -> None:
+    """Search all scenarios that may have a plan of less than `keep` times the incumbent."""
+    # Least value that a plan may have in the scenarios closed: with a gap allowed they were only
     # searched for plans that are better by that gap. What was ruled out before costs no less than
     # the incumbent of then, and so no less than the best.
     hidden = math.inf
-    for floor, _, scenario in scenarios:
-        state.bound = min(floor, hidden, state.objective)
-        if floor >= state.objective * keep * CLOSE:
+    for group in _by_places(scenarios):
+        least = group[0].floor
+        state.bound = min(least, hidden, state.objective)
+        if least >= state.objective * keep * CLOSE:
             return
-        hidden = min(hidden, max(floor, state.objective * keep))
-        run(scenario.case, scenario.layout, scenario.window)
+        shared = None
+        if not search.space.uniform:
+            shared = offered_by_any([s.case for s in group if s.floor < state.objective * keep])
+        for scenario in group:
+            if scenario.floor >= state.objective * keep * CLOSE:
+                hidden = min(hidden, scenario.floor)
+                continue
+            hidden = min(hidden, max(scenario.floor, state.objective * keep))
+            case = scenario.case
+            if shared is not None:
+                case = replace(case, grids=shared[0], modes=shared[1])
+            run(case, scenario.layout, scenario.window)
     state.bound = min(hidden, state.objective)
+
+
+def _by_places(scenarios: list[Scenario]) -> list[list[Scenario]]:
+    """The scenarios that share places and prices, by bound; the groups by their least.
+
+    To search them one after another takes the pricing of one.
+    """
+    groups: dict[tuple[int, int, str, int], list[Scenario]] = {}
+    for s in sorted(scenarios, key=lambda s: s.floor):
+        batch = s.case.batch
+        groups.setdefault((batch.replicas, batch.microbatch, s.layout, s.window), []).append(s)
+    return list(groups.values())
 
 
 def _runner(
@@ -404,7 +445,7 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     """
     clock = Clock(options.time_limit)
     workload, cluster = instance.workload, instance.cluster
-    found = search_structured(instance, options)
+    found = search_space(instance, options)
     general = instance.space.structure is Structure.GENERAL
     bound = found.general_bound if general else found.bound
     because: tuple[str, ...] = ()

@@ -8,13 +8,14 @@ allows, so the sums are lower bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 
 from nestopt.core.stop_kernel import KernelStopped, overdue
+from nestopt.placement.dp.rows import distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,10 +63,14 @@ class Offers:
     prices: Floats
     left: Floats
 
-    @classmethod
-    def of(cls, geometry: Geometry, batch: Batch) -> Offers:
-        """The offers of a geometry."""
+    def priced(self, batch: Batch) -> Offers:
+        """The offers with what a batch sends: its crossings, each of a micro-batch."""
         factor = float(batch.schedule.crossings) * np.array([1.0, batch.microbatch])
+        return replace(self, prices=self.prices * np.tile(factor, 2), left=self.left * factor)
+
+    @classmethod
+    def of(cls, geometry: Geometry) -> Offers:
+        """The offers of a geometry, for one crossing of one sample (`priced`)."""
         unit, places = geometry.unit, geometry.places
         cells = places // unit
         left = np.zeros((len(geometry.width), places + 1, 2))
@@ -74,15 +79,16 @@ class Offers:
         offers: list[Floats] = [np.zeros((0, 5))]
         for w in range(len(geometry.width)):
             here = np.flatnonzero(geometry.spot_of[w] >= 0)
-            sides = [side * factor for side in _sides(geometry, w, here)]
+            sides = _sides(geometry, w, here)
             left[w, here] = sides[0]
             rows = np.column_stack([geometry.spot_of[w, here], *sides])
-            distinct, number = np.unique(rows, axis=0, return_inverse=True)
+            first, number = distinct_rows(rows)
+            distinct = rows[first]
             held = np.full((cells + 1) * unit, -1, dtype=np.int64)
-            held[here] = number.reshape(-1)
-            sets, which = np.unique(
-                np.sort(held.reshape(cells + 1, unit)), axis=0, return_inverse=True
-            )
+            held[here] = number
+            cell = np.sort(held.reshape(cells + 1, unit))
+            first, which = distinct_rows(cell)
+            sets = cell[first]
             name = np.full(len(sets), -1, dtype=np.int64)
             for index, row in enumerate(sets):
                 members = np.unique(row[row >= 0])
@@ -90,7 +96,7 @@ class Offers:
                     name[index] = len(offer_start) - 1
                     offers.append(distinct[members])
                     offer_start.append(offer_start[-1] + len(members))
-            kind[w] = name[which.reshape(-1)]
+            kind[w] = name[which]
             kind_start.append(len(offer_start) - 1)
         joined = np.concatenate(offers)
         return cls(

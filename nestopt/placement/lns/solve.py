@@ -19,15 +19,15 @@ from nestopt.core.result import Limit, Reason, Result, Termination, instance_rec
 from nestopt.core.stop import noticed, requested
 from nestopt.placement.bounds.general import compute_bound
 from nestopt.placement.bounds.why import explain
-from nestopt.placement.dp.solve import search_structured
+from nestopt.placement.dp.solve import search_space
 from nestopt.placement.judge.check.structure import check_structure
 from nestopt.placement.lns.draft import Order
 from nestopt.placement.lns.prices import Prices
 from nestopt.placement.lns.search import Search
 from nestopt.placement.model.clock import Clock
 from nestopt.placement.model.plan import Plan
-from nestopt.placement.model.words import Structure
-from nestopt.placement.pricing.evaluate import evaluate, reported
+from nestopt.placement.model.words import Shares, Structure
+from nestopt.placement.pricing.evaluate import evaluate, reported, with_best_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,7 +123,7 @@ class _Run:
         structured = replace(self.given.space, structure=Structure.STRUCTURED)
         if self.given.space.structure is not Structure.GENERAL:
             structured = self.given.space
-        found = search_structured(self.given.over(structured), quick)
+        found = search_space(self.given.over(structured), quick)
         self.stats["start"] = "dp"
         if found.general_bound > self.bound.value:
             self.bound = _Bound(
@@ -149,12 +149,22 @@ class _Run:
 
     def take(self, plan: Plan, note: str) -> None:
         """Keep a plan if the evaluator says that it fits and is better."""
-        found = evaluate(self.instance.workload, self.instance.cluster, plan, self.prices.costs)
-        value = found.objective(self.instance.objective)
-        if found.fits and value < self.value:
-            self.plan, self.value = plan, value
-            if self.options.progress is not None:
-                self.options.progress(self.clock.seconds, value, self.bound.value, note)
+        for each in (plan, self._shared(plan)):
+            if each is None:
+                continue
+            found = evaluate(self.instance.workload, self.instance.cluster, each, self.prices.costs)
+            value = found.objective(self.instance.objective)
+            if found.fits and value < self.value:
+                self.plan, self.value = each, value
+                if self.options.progress is not None:
+                    self.options.progress(self.clock.seconds, value, self.bound.value, note)
+
+    def _shared(self, plan: Plan) -> Plan | None:
+        """The plan with its best shares, where the space has unequal ones."""
+        if self.instance.space.shares is Shares.EQUAL:
+            return None
+        workload, cluster = self.instance.workload, self.instance.cluster
+        return with_best_shares(workload, cluster, plan, self.prices.costs)
 
     @property
     def closed(self) -> bool:
@@ -181,8 +191,8 @@ class _Run:
             range(self.instance.workload.num_operators),
         )
         start = None
-        if self.plan is not None:
-            start = self.prices.draft(self.plan)
+        if self.plan is not None and self._deals_equally(self.plan):
+            start = self.prices.draft(replace(self.plan, shares=()))
             order = start.order
         search = Search(self.prices, order, rng, self.better)
         if start is not None:
@@ -194,6 +204,10 @@ class _Run:
             self._through(search.improve(rounds))
         finally:
             self.stats |= {"rounds": search.rounds, "priced": search.priced}
+
+    def _deals_equally(self, plan: Plan) -> bool:
+        """Whether a plan could give its replicas equal shares, as the search's drafts do."""
+        return self.instance.workload.global_batch % (plan.replicas * plan.microbatch) == 0
 
     def _through(self, steps: Iterable[None], share: float = 1.0) -> bool:
         """Go through steps; False if the search is to end."""
@@ -264,7 +278,8 @@ def solve(instance: PlacementInstance, options: SolveOptions) -> Result:
     plan may be none of the structured ones. It is never worse than the plan that the search starts
     from: the dynamic program's within a third of the time limit (a minute without one), or that of
     the baseline that ``--set start=NAME`` names. Same seed, same plan, as long as no time limit
-    cuts start or search.
+    cuts start or search. In a space with unequal shares the drafts of the search deal equally, and
+    each that is better gets its best shares.
     """
     run = _Run(instance, options)
     try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nestopt.core.errors import InputError, naming
 from nestopt.core.io import validate_model
-from nestopt.core.units import parse_bandwidth, parse_bytes, parse_flops, parse_time
+from nestopt.core.units import LARGEST, parse_bandwidth, parse_bytes, parse_flops, parse_time
 from nestopt.placement.model.collective_table import CollectiveTable
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def _positive(value: float, what: str, *, zero: bool = False, infinite: bool = F
     if not good or (math.isinf(value) and not infinite) or math.isnan(value):
         expected = "at least zero" if zero else "above zero"
         raise InputError(f"{value!r}; expected a number {expected}", field=what)
+    if value and math.isfinite(value) and not 1 / LARGEST <= value <= LARGEST:
+        raise InputError(f"{value!r}; expected {1 / LARGEST:g} to {LARGEST:g}", field=what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class DeviceType:
         _positive(self.memory_bandwidth, f"{where}.memory_bandwidth")
         _positive(self.half_flops, f"{where}.half_flops", zero=True)
         _positive(self.reserve, f"{where}.reserve", zero=True)
-        if not 0 < self.efficiency <= 1:
+        if not 1 / LARGEST < self.efficiency <= 1:
             raise InputError(
                 f"{self.efficiency!r}; expected a fraction in (0, 1]", field=f"{where}.efficiency"
             )

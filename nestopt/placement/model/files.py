@@ -224,6 +224,7 @@ class PlanFile(_Strict):
     microbatch: Count
     schedule: Literal["1f1b", "gpipe", "interleaved"]
     chunks: Count = 1
+    shares: list[Count] = []
     stages: list[StageFile]
     report: dict[str, Any] = {}
 

@@ -9,7 +9,7 @@ from nestopt.core.errors import InputError
 from nestopt.core.pricing import FIRST_SET
 from nestopt.placement.model.cluster import Cluster
 from nestopt.placement.model.space import PlanSpace
-from nestopt.placement.model.words import Objective
+from nestopt.placement.model.words import Objective, Shares
 from nestopt.placement.model.workload import Workload
 
 if TYPE_CHECKING:
@@ -64,6 +64,12 @@ class PlacementInstance:
             raise InputError(
                 f"{self.objective!r}; expected one of {', '.join(Objective)}", field="objective"
             ) from None
+        if self.space.shares is Shares.UNEQUAL and self.objective is Objective.BOTTLENECK:
+            raise InputError(
+                "unequal, but the objective is bottleneck, the time of one micro-batch, which no "
+                "share changes; expected equal shares or iteration-time",
+                field="space.shares",
+            )
         if not self.name:
             object.__setattr__(self, "name", f"{self.workload.name} on {self.cluster.name}")
 

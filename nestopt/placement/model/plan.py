@@ -175,7 +175,7 @@ class Stage:
 class Plan(Pictured):
     """A whole plan: iterate over its stages, print its `summary`, tabulate it, draw it.
 
-    Two plans are equal if their stages, replicas, micro-batch and schedule are.
+    Two plans are equal if their stages, replicas, micro-batch, shares and schedule are.
 
     Attributes
     ----------
@@ -186,6 +186,10 @@ class Plan(Pictured):
         ``gpipe``, ``1f1b`` or ``interleaved``.
     chunks : int
         Chunks of a stage, of ``interleaved``.
+    shares : tuple of int
+        Micro-batches that each replica takes in an iteration, (d,); empty: as many each. A plan
+        that states them is priced replica by replica, and the weights of the gradients follow the
+        shares (``MODEL.md``, section 6).
     report : dict
         A solver's figures for people; never trusted.
     workload, cluster : Workload and Cluster, or None
@@ -202,13 +206,15 @@ class Plan(Pictured):
     report: dict[str, Any] = field(default_factory=dict)
     workload: Workload | None = None
     cluster: Cluster | None = None
+    shares: tuple[int, ...] = ()
 
     def on(self, workload: Workload, cluster: Cluster) -> Plan:
         """The same plan, knowing what it is for."""
         return replace(self, workload=workload, cluster=cluster)
 
     def _key(self) -> tuple[Any, ...]:
-        return self.stages, self.replicas, self.microbatch, self.schedule, self.chunks
+        batch = self.replicas, self.microbatch, self.shares
+        return self.stages, *batch, self.schedule, self.chunks
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Plan) else NotImplemented
@@ -226,7 +232,8 @@ class Plan(Pictured):
         used = sum(int(np.size(stage.devices)) for stage in self.stages)
         return (
             f"<Plan: {len(self.stages)} stages, {self.replicas} replicas, micro-batch "
-            f"{self.microbatch}, {self.schedule}, {used} devices>"
+            f"{self.microbatch}, {self.schedule}, {used} devices"
+            f"{', unequal shares' if self.shares else ''}>"
         )
 
     def summary(self) -> str:
@@ -306,6 +313,7 @@ class Plan(Pictured):
             "microbatch": self.microbatch,
             "schedule": self.schedule,
             "chunks": self.chunks,
+            **({"shares": list(self.shares)} if self.shares else {}),
             "stages": [
                 {
                     "operators": list(s.operators),
@@ -355,4 +363,5 @@ class Plan(Pictured):
             model.schedule,
             model.chunks,
             dict(model.report),
+            shares=tuple(model.shares),
         )

@@ -19,6 +19,7 @@ from nestopt.placement.model.words import (
     Layout,
     Recompute,
     ScheduleName,
+    Shares,
     Structure,
 )
 
@@ -72,7 +73,8 @@ class PlanSpace:
         Sequence parallelism off, on or both (stages without tensor parallelism are always off).
     microbatch, replicas : Degrees
         Samples of a micro-batch; data-parallel replicas. `ALL`: each divisor of the global batch
-        that leaves a whole number of micro-batches.
+        that leaves a whole number of micro-batches for each replica (with unequal shares any
+        number of replicas that has a micro-batch each).
     layouts : tuple of Layout
         Of the contiguous and the structured space.
     schedules : tuple of ScheduleName
@@ -88,6 +90,8 @@ class PlanSpace:
     hides : tuple of Hides
         What the framework hides behind computation; a stage has of each what it can hide.
     structure : Structure
+    shares : Shares
+        Whether the replicas may take unequal numbers of micro-batches.
 
     Raises
     ------
@@ -111,6 +115,7 @@ class PlanSpace:
     overlap: tuple[bool, ...] = (False,)
     hides: tuple[Hides, ...] = (Hides.NONE,)
     structure: Structure = Structure.STRUCTURED
+    shares: Shares = Shares.EQUAL
 
     def __post_init__(self) -> None:
         for name in ("tensor", "context", "expert", "microbatch", "replicas"):
@@ -131,6 +136,7 @@ class PlanSpace:
         )
         object.__setattr__(self, "hides", _hides(self.hides))
         object.__setattr__(self, "structure", _word("structure", self.structure, Structure))
+        object.__setattr__(self, "shares", _word("shares", self.shares, Shares))
         if self.chunks is not ALL and ScheduleName.INTERLEAVED not in self.schedules:
             raise InputError(
                 f"{list(self.chunks)}, but the schedules are {', '.join(self.schedules)}; "
@@ -217,6 +223,7 @@ class PlanSpace:
             "hides": [list(flags.words) for flags in self.hides],
             "structure": structure,
             **({"orders": orders} if orders else {}),
+            **({} if self.shares is Shares.EQUAL else {"shares": str(self.shares)}),
         }
 
     @classmethod
@@ -277,6 +284,27 @@ class PlanSpace:
             if self.microbatch is ALL or b in self.microbatch
         ]
 
+    def uneven_batches(self, workload: Workload, devices: int) -> list[tuple[int, int]]:
+        """Pairs (replicas, micro-batch) with a micro-batch or more for each of several replicas.
+
+        The replicas need not divide the micro-batches: those of plans that state their shares.
+        Empty unless the space has such plans.
+        """
+        if self.shares is Shares.EQUAL:
+            return []
+        return [
+            (d, b)
+            for b in divisors(workload.global_batch)
+            if self.microbatch is ALL or b in self.microbatch
+            for d in range(2, min(devices, workload.global_batch // b) + 1)
+            if self.replicas is ALL or d in self.replicas
+        ]
+
+    def pairs(self, workload: Workload, devices: int) -> list[tuple[int, int]]:
+        """All pairs (replicas, micro-batch), with equal shares or unequal ones."""
+        equal = self.batches(workload, devices)
+        return list(dict.fromkeys([*equal, *self.uneven_batches(workload, devices)]))
+
     def pipelines(self, workload: Workload) -> list[PipelineSchedule]:
         """Schedules to search, with every number of chunks that can divide the operators.
 
@@ -310,6 +338,8 @@ class PlanSpace:
             return Refusal("schedules", plan.schedule, ", ".join(self.schedules))
         if plan.schedule == ScheduleName.INTERLEAVED and not _in(plan.chunks, self.chunks):
             return Refusal("chunks", str(plan.chunks), _shown(self.chunks))
+        if plan.shares and self.shares is Shares.EQUAL:
+            return Refusal("shares", "the plan states them", str(self.shares))
         for index, stage in enumerate(plan.stages):
             refusal = self._refuses(stage.config)
             if refusal is not None:

@@ -15,6 +15,7 @@ from nestopt.placement.model.words import (
     Layout,
     Recompute,
     ScheduleName,
+    Shares,
     Structure,
 )
 
@@ -33,6 +34,7 @@ _FIELD_OF = {
     "overlap": "overlap",
     "hides": "hides",
     "structure": "structure",
+    "shares": "shares",
 }
 SPACE_SETTINGS = tuple(_FIELD_OF)
 """The keys that state a space in text, ``--set KEY=VALUE`` at the command line."""
@@ -105,9 +107,9 @@ def parse_space(text: str | Mapping[str, str], base: PlanSpace | None = None) ->
 
 def _parsed(key: str, text: str) -> Any:
     parts = [part.strip() for part in text.split(",")]
-    if key in ("decomposition", "structure", "uniform") and len(parts) != 1:
+    if key in ("decomposition", "structure", "uniform", "shares") and len(parts) != 1:
         raise InputError(f"{text!r}; expected one word", field=f"plan space, {key}")
-    if key in ("decomposition", "structure"):
+    if key in ("decomposition", "structure", "shares"):
         return text
     if key in ("recompute", "layout", "schedule"):
         words = {"recompute": Recompute, "layout": Layout, "schedule": ScheduleName}[key]
@@ -274,6 +276,8 @@ def describe_space(space: PlanSpace) -> str:
         parts.append("one configuration")
     if space.layouts != tuple(Layout):
         parts.append(f"layout {space.layouts[0]}")
+    if space.shares is Shares.UNEQUAL:
+        parts.append("unequal replicas")
     return ", ".join([*parts, str(space.structure)])
 
 

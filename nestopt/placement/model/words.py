@@ -6,7 +6,7 @@ from enum import Enum, StrEnum
 
 __all__ = [
     "ALL", "All", "Decomposition", "Degrees", "Layout", "Objective", "Recompute", "ScheduleName",
-    "Structure",
+    "Shares", "Structure",
 ]  # fmt: skip
 
 
@@ -74,6 +74,16 @@ class Layout(StrEnum):
 
     INNER = "inner"
     OUTER = "outer"
+
+
+class Shares(StrEnum):
+    """How the micro-batches of an iteration are dealt to the replicas (``MODEL.md``, section 6).
+
+    ``equal``: as many to each. ``unequal``: the plan may say how many each one takes.
+    """
+
+    EQUAL = "equal"
+    UNEQUAL = "unequal"
 
 
 class Recompute(StrEnum):

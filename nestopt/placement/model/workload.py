@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestopt.core.errors import InputError, naming
 from nestopt.core.io import validate_model
-from nestopt.core.units import parse_bytes, parse_time
+from nestopt.core.units import LARGEST, parse_bytes, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -364,6 +364,8 @@ def _number(
         value = read(value, where)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise InputError(f"{value!r}; expected a finite number of at least zero", field=where)
+    if value and not 1 / LARGEST <= value <= LARGEST:
+        raise InputError(f"{value!r}; expected {1 / LARGEST:g} to {LARGEST:g}", field=where)
     return float(value) + 0.0
 
 

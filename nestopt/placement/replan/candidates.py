@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nestopt.placement.pricing.evaluate import with_best_shares
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -77,8 +79,8 @@ def fewer_replicas(
 ) -> Iterator[tuple[str, Plan]]:
     """The old plan without the replicas that have lost a device, and without some more.
 
-    The number of replicas and the micro-batch must divide the global batch; each number that does
-    is tried, the largest first.
+    Unless the old plan states its shares, the number of replicas and the micro-batch must divide
+    the global batch; each number that does is tried, the largest first.
     """
     whole = [
         r
@@ -87,8 +89,13 @@ def fewer_replicas(
     ]
     batch = workload.global_batch
     for count in range(len(whole), 0, -1):
-        if batch % (count * old.microbatch) or count == old.replicas:
+        if count == old.replicas or (not old.shares and batch % (count * old.microbatch)):
             continue
         kept = whole[:count]
         stages = tuple(replace(stage, devices=stage.devices[kept]) for stage in old.stages)
-        yield f"{count} of {old.replicas} replicas", replace(old, stages=stages, replicas=count)
+        fewer = replace(old, stages=stages, replicas=count, shares=())
+        if old.shares:
+            # the replicas that are left share all micro-batches anew
+            fewer = with_best_shares(workload, cluster, fewer) or fewer
+        if fewer.shares or batch % (count * old.microbatch) == 0:
+            yield f"{count} of {old.replicas} replicas", fewer

@@ -12,7 +12,7 @@ import numpy as np
 
 from nestopt.core.units import format_bytes, format_seconds
 from nestopt.placement.economics.report import mfu
-from nestopt.placement.judge.check import Pricing, StagePrice, price
+from nestopt.placement.judge.check import Pricing, price
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
 from nestopt.placement.partitioning.piper import PiperProblem
@@ -35,6 +35,7 @@ __all__ = [
     "mfu",
     "name_ranges",
     "number_ranges",
+    "share_words",
     "utilization",
 ]
 
@@ -97,8 +98,9 @@ class _Run:
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
-def _share(stage: StagePrice) -> float:
-    return 100 * stage.memory / stage.usable if stage.usable > 0 else 100.0
+def _share(pricing: Pricing, stage: int) -> float:
+    memory, usable = pricing.tightest(stage)
+    return 100 * memory / usable if usable > 0 else 100.0
 
 
 def _runs(workload: Workload, plan: Plan, pricing: Pricing, axes: Sequence[str]) -> list[_Run]:
@@ -166,7 +168,7 @@ def _cells(run: _Run, workload: Workload, plan: Plan, pricing: Pricing) -> list[
     if len(stages) > 1:
         layers += f" ({len(stages[0].operators)} each)"
     devices = [d for stage in stages for d in stage.devices.ravel().tolist()]
-    shares = sorted(_share(cost) for cost in costs)
+    shares = sorted(_share(pricing, q) for q in range(run.first, run.last + 1))
     return [
         run.label(),
         layers,
@@ -243,7 +245,8 @@ def describe(result: Result, console: Console) -> None:
     failed = f", {len(cluster.failed)} failed" if cluster.failed else ""
     chunks = f" x {plan.chunks} chunks" if plan.chunks > 1 else ""
     alike = len({stage.config for stage in plan.stages}) == 1
-    fullest = max(pricing.stages, key=_share)
+    fullest = max(range(len(plan.stages)), key=lambda q: _share(pricing, q))
+    memory, usable = pricing.tightest(fullest)
     table = cluster.collectives
     beside = [("table", f"{_number(len(table.rows), 'row')} beside the formulas")] if table else []
     busy = utilization(workload, cluster, plan, seconds)
@@ -258,17 +261,43 @@ def describe(result: Result, console: Console) -> None:
         ("space", str(instance.space)),
         ("prices", instance.pricing),
         ("devices", f"{used} used, {idle} idle{failed}"),
-        ("batch", f"{workload.global_batch} = {_number(plan.replicas, 'replica')} x "
-         f"{_number(pricing.microbatches, 'micro-batch')} x {_number(plan.microbatch, 'sample')}"),
+        *_batch_rows(workload, plan, pricing),
         ("schedule", f"{plan.schedule}, {_number(len(plan.stages), 'stage')}{chunks}"),
         *([("config", f"{plan.stages[0].config.label()}, all stages")] if alike else []),
         *beside,
-        ("memory", f"up to {format_bytes(fullest.memory)} of {format_bytes(fullest.usable)}"),
+        ("memory", f"up to {format_bytes(memory)} of {format_bytes(usable)}"),
     ]  # fmt: skip
     for key, text in rows:
         _row(console, key, text)
     console.print()
     console.print(_stage_table(workload, plan, pricing, axes), width=min(WIDTH, console.width))
+
+
+def _batch_rows(workload: Workload, plan: Plan, pricing: Pricing) -> list[tuple[str, str]]:
+    """How the global batch is dealt to the replicas."""
+    batch, samples = workload.global_batch, _number(plan.microbatch, "sample")
+    if not plan.shares:
+        each = _number(pricing.microbatches, "micro-batch")
+        return [("batch", f"{batch} = {_number(plan.replicas, 'replica')} x {each} x {samples}")]
+    all_of_them = _number(sum(plan.shares), "micro-batch")
+    return [
+        ("batch", f"{batch} = {all_of_them} x {samples}, unequal shares"),
+        ("shares", share_words(plan.shares)),
+    ]
+
+
+def share_words(shares: Sequence[int]) -> str:
+    """Shares in words: ``replicas 0-3 take 12 micro-batches each, replica 4 takes 5``."""
+    by_share: dict[int, list[int]] = {}
+    for replica, share in enumerate(shares):
+        by_share.setdefault(share, []).append(replica)
+    parts = []
+    for share, replicas in by_share.items():
+        who = ", ".join(number_ranges(replicas))
+        takes = _number(share, "micro-batch")
+        one = len(replicas) == 1
+        parts.append(f"replica {who} takes {takes}" if one else f"replicas {who} take {takes} each")
+    return "; ".join(parts)
 
 
 def utilization(workload: Workload, cluster: Cluster, plan: Plan, seconds: float) -> str:

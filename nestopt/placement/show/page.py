@@ -11,7 +11,7 @@ from nestopt.core.page import Band, Bars, Node, Page, Picture, Table
 from nestopt.core.units import format_bytes, format_seconds
 from nestopt.placement.judge.check import Pricing, price
 from nestopt.placement.judge.simulate import Pipeline, Timeline, pipeline_of, run
-from nestopt.placement.show.describe import name_ranges, number_ranges, utilization
+from nestopt.placement.show.describe import name_ranges, number_ranges, share_words, utilization
 from nestopt.placement.show.plot_layout import lay_out
 
 if TYPE_CHECKING:
@@ -81,6 +81,17 @@ def _shorter(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def _batch_facts(plan: Plan, pricing: Pricing) -> list[tuple[str, str]]:
+    if plan.shares:
+        return [
+            ("batch", f"{sum(plan.shares)} x {plan.microbatch} (micro-batches, samples)"),
+            ("shares", share_words(plan.shares)),
+            ("shown", "the replica that is through last"),
+        ]
+    text = f"{plan.replicas} x {pricing.microbatches} x {plan.microbatch}"
+    return [("batch", f"{text} (replicas, micro-batches, samples)")]
+
+
 def _facts(
     workload: Workload,
     cluster: Cluster,
@@ -97,8 +108,7 @@ def _facts(
         ("iteration", f"{format_seconds(seconds)} (simulated {format_seconds(timeline.seconds)})"),
         ("utilization", utilization(workload, cluster, plan, seconds)),
         ("schedule", f"{plan.schedule}{chunks}"),
-        ("batch", f"{plan.replicas} x {pricing.microbatches} x {plan.microbatch}"
-         " (replicas, micro-batches, samples)"),
+        *_batch_facts(plan, pricing),
         ("devices", f"{used} used, {len(cluster.alive) - used} idle{failed}"),
     ]  # fmt: skip
     if left_out:

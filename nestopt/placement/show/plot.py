@@ -69,7 +69,7 @@ def draw_plan(workload: Workload, cluster: Cluster, plan: Plan) -> Figure:
     axes = below.subplots(1, len(shown), sharey=True, squeeze=False, width_ratios=widths)[0]
     draw_timeline(list(axes), pipeline, timeline, shown)
     below.suptitle(
-        f"{plan.schedule}, {pricing.microbatches} micro-batches of {plan.microbatch}: simulated "
+        f"{plan.schedule}, {pipeline.microbatches} micro-batches of {plan.microbatch}: simulated "
         f"{format_seconds(timeline.seconds)}, closed form {format_seconds(pricing.iteration_time)}",
         fontsize=10,
     )

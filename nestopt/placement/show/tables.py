@@ -9,7 +9,7 @@ import numpy as np
 from nestopt.core.charts import rendered
 from nestopt.core.errors import NestoptError
 from nestopt.core.solution import NO_MATPLOTLIB, as_html, as_text
-from nestopt.placement.show.describe import name_ranges, number_ranges
+from nestopt.placement.show.describe import name_ranges, number_ranges, share_words
 from nestopt.placement.show.orders import order_words
 from nestopt.placement.show.plot_layout import lay_out
 
@@ -82,6 +82,7 @@ def _head(plan: Plan) -> str:
         f"micro-batch: {plan.microbatch}",
         f"schedule: {plan.schedule}" + (f" ({plan.chunks} chunks)" if plan.chunks > 1 else ""),
         f"devices: {used}",
+        *([f"shares: {share_words(plan.shares)}"] if plan.shares else []),
     ]
     return ", ".join(parts)
 

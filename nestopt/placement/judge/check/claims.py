@@ -9,11 +9,19 @@ from nestopt.core.errors import CheckError
 from nestopt.core.io import sha256_of
 from nestopt.core.result import Reason
 from nestopt.core.verdict import Verdict
+from nestopt.placement.model.space_text import SPACE_SETTINGS
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
 
-__all__ = ["EXACT", "check_objective", "instance_data", "is_solved"]
+__all__ = [
+    "EXACT",
+    "check_objective",
+    "check_settings",
+    "check_unsolved",
+    "instance_data",
+    "is_solved",
+]
 
 EXACT = 1e-9
 """Relative tolerance of a figure that the checker computes again."""
@@ -54,6 +62,50 @@ def is_solved(result: Result) -> bool:
     if reason is Reason.INFEASIBLE and result.bound != math.inf:
         raise CheckError(f"bound {result.bound}: an infeasible instance has the bound inf")
     return solved
+
+
+def check_settings(result: Result, model: str) -> None:
+    """The settings state no other model, objective or space than those that are judged.
+
+    Raises
+    ------
+    CheckError
+        Naming the setting and its value.
+    """
+    for key, expected in (("model", model), ("objective", "bottleneck")):
+        found = result.settings.get(key, expected)
+        if found != expected:
+            raise CheckError(f"settings.{key}: {found!r}, but the instance has {expected!r}")
+    for key in SPACE_SETTINGS:
+        # Piper's method reads `uniform` too, which asks for less
+        if key in result.settings and key != "uniform":
+            raise CheckError(f"settings.{key}: the {model} model has no plan space")
+
+
+def check_unsolved(result: Result, least: float, what: str) -> Verdict:
+    """What a result without a solution claims, against a solution that anybody finds.
+
+    Parameters
+    ----------
+    least : float
+        Objective of such a solution in seconds; inf if there is none.
+    what : str
+        What it is.
+
+    Raises
+    ------
+    CheckError
+        If the instance is said to be infeasible, or its bound is above that objective.
+    """
+    if result.bound > least * (1 + EXACT):
+        raise CheckError(f"bound {result.bound:.9g} s, but {what} takes {least:.9g} s")
+    if result.termination.reason is Reason.INFEASIBLE:
+        because = "; ".join(result.infeasible_because) or "it gives no cause"
+        return Verdict(claimed=[f"infeasible, by {result.method}: {because}"])
+    claimed = [f"the method found no solution (limit: {result.termination.limit.value})"]
+    if result.bound > 0:
+        claimed.append(f"the bound, {result.bound:.9g} s, by {result.method}")
+    return Verdict(claimed=claimed)
 
 
 def check_objective(result: Result, largest: float, what: str) -> Verdict:

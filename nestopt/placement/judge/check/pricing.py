@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nestopt.placement.model.plan import Plan
     from nestopt.placement.model.workload import Workload
 
-__all__ = ["Pricing", "StagePrice", "contended_syncs", "cuts", "price"]
+__all__ = ["Pricing", "ReplicaPrice", "StagePrice", "contended_syncs", "cuts", "price"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,30 @@ class StagePrice:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaPrice:
+    """One replica's figures, of a plan that states its shares.
+
+    Attributes
+    ----------
+    share : int
+        Micro-batches that it takes.
+    forward, backward : tuple of float
+        Seconds of one micro-batch by stage, as in `StagePrice`.
+    memory, usable : tuple of float
+        Bytes that each stage needs on a device of the replica, and has on the tightest.
+    tightest : tuple of int
+        A device with that memory.
+    """
+
+    share: int
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    memory: tuple[float, ...]
+    usable: tuple[float, ...]
+    tightest: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pricing:
     """What a plan costs.
 
@@ -100,16 +124,24 @@ class Pricing:
     boundaries : tuple of float
         Seconds of the boundary between stages q and q + 1, both ways, all chunks.
     microbatches, chunks : int
+        The largest share's micro-batches, where shares are stated.
+    replicas : tuple of ReplicaPrice
+        Empty if the plan states no shares; the figures of its stages are then the slowest
+        replica's, and the memory is that of the largest share.
     """
 
     stages: tuple[StagePrice, ...]
     boundaries: tuple[float, ...]
     microbatches: int
     chunks: int
+    replicas: tuple[ReplicaPrice, ...] = ()
 
     @property
     def iteration_time(self) -> float:
         """Seconds an iteration, in closed form."""
+        if self.replicas:
+            last = max(self.replica_time(replica) for replica in self.replicas)
+            return last + max(s.sync for s in self.stages)
         seconds = [s.seconds for s in self.stages]
         v = self.chunks
         return (
@@ -117,6 +149,19 @@ class Pricing:
             + (self.microbatches - 1 / v) * max(seconds)
             + max(s.sync for s in self.stages)
         )
+
+    def replica_time(self, replica: ReplicaPrice) -> float:
+        """Seconds until a replica has run all its micro-batches."""
+        crossed = [stage.before + stage.after for stage in self.stages]
+        busy = [sum(x) for x in zip(replica.forward, replica.backward, crossed, strict=True)]
+        return sum(busy) + (replica.share - 1) * max(busy)
+
+    def tightest(self, stage: int) -> tuple[float, float]:
+        """Bytes that a stage needs and may use, where the former are most of the latter."""
+        if not self.replicas:
+            return self.stages[stage].memory, self.stages[stage].usable
+        rows = [(r.memory[stage], r.usable[stage]) for r in self.replicas]
+        return max(rows, key=lambda row: row[0] / row[1] if row[1] > 0 else 1.0)
 
     @property
     def bottleneck(self) -> float:
@@ -162,7 +207,8 @@ def price(workload: Workload, cluster: Cluster, plan: Plan) -> Pricing:
     """
     check_structure(workload, cluster, plan)
     tree = Tree.of(cluster)
-    m = workload.global_batch // (plan.replicas * plan.microbatch)
+    equal = workload.global_batch // (plan.replicas * plan.microbatch)
+    m = max(plan.shares, default=equal)
     cut = cuts(workload, plan)
     boundaries = [
         plan.chunks
@@ -171,8 +217,8 @@ def price(workload: Workload, cluster: Cluster, plan: Plan) -> Pricing:
         for index, (a, b) in enumerate(zip(plan.stages, plan.stages[1:]))
     ]
     stages = []
-    for index, stage in enumerate(plan.stages):
-        costs = StageModel(workload, cluster, plan, stage, tree)
+    models = [StageModel(workload, cluster, plan, stage, tree) for stage in plan.stages]
+    for index, (stage, costs) in enumerate(zip(plan.stages, models, strict=True)):
         forward, backward = costs.forward_backward()
         sync, step = costs.sync()
         kinds, first = np.unique(cluster.type_of[stage.devices.ravel()], return_index=True)
@@ -195,7 +241,33 @@ def price(workload: Workload, cluster: Cluster, plan: Plan) -> Pricing:
                 smallest=int(stage.devices.ravel()[first[tightest]]),
             )
         )
-    return Pricing(tuple(stages), tuple(boundaries), m, plan.chunks)
+    replicas = tuple(
+        _replica_price(cluster, plan, stages, models, row) for row in range(len(plan.shares))
+    )
+    return Pricing(tuple(stages), tuple(boundaries), m, plan.chunks, replicas)
+
+
+def _replica_price(
+    cluster: Cluster,
+    plan: Plan,
+    stages: list[StagePrice],
+    models: list[StageModel],
+    row: int,
+) -> ReplicaPrice:
+    """The figures of one replica: its own devices and share, the groups of all."""
+    share = plan.shares[row]
+    passes, memory, usable, tightest = [], [], [], []
+    for index, (stage, costs) in enumerate(zip(stages, models, strict=True)):
+        own = plan.stages[index].devices[row]
+        kinds = [cluster.types[k] for k in cluster.type_of[own]]
+        passes.append(costs.forward_backward([t for t in cluster.types if t in kinds]))
+        held = _in_flight(plan, share, index)
+        memory.append(stage.states + held * stage.stored + stage.working + stage.buffers)
+        room = [kind.memory - kind.reserve for kind in kinds]
+        usable.append(min(room))
+        tightest.append(int(own[int(np.argmin(room))]))
+    forward, backward = zip(*passes, strict=True)
+    return ReplicaPrice(share, forward, backward, tuple(memory), tuple(usable), tuple(tightest))
 
 
 def _in_flight(plan: Plan, m: int, index: int) -> float:

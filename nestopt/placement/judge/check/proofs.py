@@ -79,7 +79,7 @@ def check_termination(result: Result) -> Verdict:
         raise CheckError("the result is infeasible without saying what causes it")
     verdict = Verdict()
     for cause in result.infeasible_because:
-        if cause.partition(":")[0] in CAUSES and _stated(result.witness):
+        if cause.partition(":")[0] in CAUSES and _searched(result.witness):
             verdict.claimed.append(f"infeasible, because of {cause}")
         else:
             verdict.unproved.append(f"infeasible, because of {cause!r}: names no search")
@@ -137,6 +137,7 @@ def check_bound(instance: PlacementInstance, result: Result) -> Verdict:
     if bound <= 0:
         return verdict
     arithmetic = arithmetic_bound(instance.workload, instance.cluster, instance.objective)
+    _check_numbers(result.witness, arithmetic)
     if bound <= arithmetic * (1 + 1e-9):
         verdict.verified.append(f"bound {bound:.9g} s: all arithmetic at the devices' best speed")
         if optimal:
@@ -178,7 +179,7 @@ def _check_source(instance: PlacementInstance, witness: dict[str, Any], arithmet
         )
     stated, space = witness.get("space"), instance.space
     wider = replace(space, structure=Structure.GENERAL)
-    if stated is not None and stated not in (_EVERY_PLAN, space.label, wider.label):
+    if stated and stated not in (_EVERY_PLAN, space.label, wider.label):
         raise CheckError(f"witness.space: {stated!r}, but the instance's space is {space.label}")
 
 
@@ -189,6 +190,22 @@ def _stated(witness: dict[str, Any] | None) -> bool:
     kind = witness.get("kind", "search")
     source = witness.get("bound", witness.get("name"))
     return kind == "search" and isinstance(source, str) and bool(source)
+
+
+def _searched(witness: dict[str, Any] | None) -> bool:
+    """Whether a witness names a search: a bound alone says nothing of infeasibility."""
+    return _stated(witness) and bool((witness or {}).get("bound"))
+
+
+def _check_numbers(witness: dict[str, Any] | None, arithmetic: float) -> None:
+    """The work and the speed by which all arithmetic is bounded are the instance's."""
+    work, speed = (witness or {}).get("flops"), (witness or {}).get("speed")
+    if work is None and speed is None:
+        return
+    if not work or not speed or not math.isclose(work / speed, arithmetic, rel_tol=1e-9):
+        raise CheckError(
+            f"witness: {work!r} FLOP at {speed!r} FLOP/s; all arithmetic takes {arithmetic:.9g} s"
+        )
 
 
 def _check_general(result: Result) -> None:

@@ -49,6 +49,8 @@ def _refuse_plan(space: Mapping[str, Any], plan: Plan) -> None:
     _refuse(space, "schedules", plan.schedule)
     if plan.schedule == "interleaved":
         _refuse(space, "chunks", plan.chunks)
+    if plan.shares and space.get("shares") != "unequal":
+        raise CheckError("shares: the plan states them; the space offers equal ones alone")
     for index, stage in enumerate(plan.stages):
         _refuse_config(space, stage.config, f"stage {index} has ")
     configs = {stage.config for stage in plan.stages}

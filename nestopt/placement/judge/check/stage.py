@@ -21,6 +21,8 @@ from nestopt.placement.judge.check.operator_time import (
 from nestopt.placement.model.plan import Hides
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from nestopt.placement.judge.check.network import Family, Tree
@@ -72,14 +74,18 @@ class StageModel:
             expert_sync=family_of(tree, self.expert_sets),
         )
 
-    def forward_backward(self) -> tuple[float, float]:
-        """Forward and backward seconds of one micro-batch, boundaries left out."""
+    def forward_backward(self, kinds: Sequence[DeviceType] = ()) -> tuple[float, float]:
+        """Forward and backward seconds of one micro-batch, boundaries left out.
+
+        Computed on the slowest of `kinds`; of all device types of the stage if not given.
+        """
+        types = list(kinds) or self.types
         known: dict[str, OperatorTime] = {}
         forward = backward = 0.0
         for operator in self.operators:
             if operator.kind not in known:
                 known[operator.kind] = operator_time(
-                    self.workload, self.config, self.split, self.families, self.types, operator
+                    self.workload, self.config, self.split, self.families, types, operator
                 )
             forward += known[operator.kind].forward
             backward += known[operator.kind].backward

@@ -86,6 +86,8 @@ def _check_batch(workload: Workload, plan: Plan) -> str:
             "both are at least 1"
         )
     batch = workload.global_batch
+    if plan.shares:
+        return _check_shares(batch, plan)
     if batch % (plan.replicas * plan.microbatch):
         raise CheckError(
             f"the global batch of {batch} is no multiple of {plan.replicas} replicas x "
@@ -95,6 +97,33 @@ def _check_batch(workload: Workload, plan: Plan) -> str:
     return (
         f"global batch {batch} = {plan.replicas} replicas x {m} micro-batches x "
         f"{plan.microbatch} samples"
+    )
+
+
+def _check_shares(batch: int, plan: Plan) -> str:
+    """The stated shares of the replicas: ``MODEL.md``, section 6."""
+    b, shares = plan.microbatch, plan.shares
+    if len(shares) != plan.replicas:
+        raise CheckError(f"{len(shares)} shares for {plan.replicas} replicas; expected one each")
+    if min(shares) < 1:
+        raise CheckError(f"replica {shares.index(min(shares))} takes {min(shares)} micro-batches")
+    if sum(shares) * b != batch:
+        raise CheckError(
+            f"the shares are {sum(shares)} micro-batches of {b} samples, {sum(shares) * b} in all; "
+            f"the global batch is {batch}"
+        )
+    if plan.schedule == "interleaved":
+        raise CheckError("shares are stated, which the interleaved schedule does not have")
+    for index, stage in enumerate(plan.stages):
+        if stage.config.zero > 1 and plan.replicas > 1:
+            raise CheckError(
+                f"stage {index} has ZeRO {stage.config.zero}, whose replicas meet in every "
+                "micro-batch; stated shares need ZeRO 0 or 1"
+            )
+    least, most = min(shares), max(shares)
+    return (
+        f"global batch {batch} = {sum(shares)} micro-batches x {b} samples, {least} to {most} for "
+        f"each of {plan.replicas} replicas"
     )
 
 
@@ -184,7 +213,7 @@ def _check_devices(cluster: Cluster, plan: Plan) -> str:
 
 
 def _check_schedule(workload: Workload, plan: Plan) -> str:
-    m = workload.global_batch // (plan.replicas * plan.microbatch)
+    m = max(plan.shares, default=workload.global_batch // (plan.replicas * plan.microbatch))
     chunks, stages = plan.chunks, len(plan.stages)
     if plan.schedule not in ("1f1b", "gpipe", "interleaved"):
         raise CheckError(f"schedule {plan.schedule!r}; expected 1f1b, gpipe or interleaved")

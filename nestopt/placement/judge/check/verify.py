@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 from nestopt.core.errors import CheckError, InputError
 from nestopt.core.io import sha256_of
 from nestopt.core.verdict import Verdict
+from nestopt.placement.judge.check.forms import refuse_malformed
 from nestopt.placement.judge.check.pricing import Pricing, price
 from nestopt.placement.judge.check.proofs import (
     BOUND_TOLERANCE,
+    arithmetic_bound,
     check_bound,
     check_settings,
     check_termination,
 )
 from nestopt.placement.judge.check.space import check_space
 from nestopt.placement.judge.check.structure import check_structure
+from nestopt.placement.judge.check.trials import refute
 from nestopt.placement.model.instance import SCHEMAS
 from nestopt.placement.model.of_result import instance_of
 from nestopt.placement.model.plan import Plan
@@ -69,7 +72,9 @@ def check_plan(
     """
     lines = check_structure(workload, cluster, plan)
     pricing = price(workload, cluster, plan)
-    lines.append(_check_memory(cluster, pricing))
+    lines.append(
+        _check_replicas(cluster, pricing) if plan.shares else _check_memory(cluster, pricing)
+    )
     objective = pricing.objective(objective_kind)
     if claimed_objective is not None and not _same(claimed_objective, objective):
         raise CheckError(
@@ -104,6 +109,22 @@ def _check_memory(cluster: Cluster, pricing: Pricing) -> str:
     return f"memory suffices everywhere; stage {fullest} is fullest, at {100 * share:.1f} %"
 
 
+def _check_replicas(cluster: Cluster, pricing: Pricing) -> str:
+    """Memory of a plan that states its shares: each replica has its own in flight."""
+    share = -math.inf
+    for row, replica in enumerate(pricing.replicas):
+        figures = zip(replica.memory, replica.usable, replica.tightest, strict=True)
+        for index, (need, usable, device) in enumerate(figures):
+            if need > usable + TOLERANCE * abs(usable):
+                kind = cluster.types[int(cluster.type_of[device])]
+                raise CheckError(
+                    f"stage {index} of replica {row}, with {replica.share} micro-batches, needs "
+                    f"{_giga(need)}, device {device} ({kind.name}) has {_giga(usable)}"
+                )
+            share = max(share, need / usable if usable > 0 else 0.0)
+    return f"memory suffices everywhere, in every replica; the fullest is at {100 * share:.1f} %"
+
+
 def _giga(count: float) -> str:
     return f"{count / 1e9:.6g} GB"
 
@@ -125,11 +146,17 @@ def check_result(result: Result) -> Verdict:
     if result.instance["data"].get("schema") != SCHEMAS[0]:
         # of schema 1, the settings are where the space is stated
         check_settings(instance, result.settings)
+    refuse_malformed(result.witness, (result.solution_json or {}).get("report"))
     verdict = Verdict(["the instance has the stated hash"])
     verdict.add(check_termination(result))
     if result.solution_json is None or result.objective is None:
-        if result.termination.reason.value != "infeasible":
-            verdict.add(check_bound(instance, result))
+        if result.termination.reason.value == "infeasible":
+            refute(instance, math.inf)
+            return verdict.settle()
+        verdict.add(check_bound(instance, result))
+        arithmetic = arithmetic_bound(instance.workload, instance.cluster, instance.objective)
+        if result.bound > arithmetic * (1 + TOLERANCE):
+            refute(instance, result.bound)
         return verdict.settle()
     try:
         plan = Plan.from_json(result.solution_json)

@@ -7,17 +7,44 @@ as the solvers see them: every rule is applied to single operators and edges.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from nestopt.core.errors import CheckError
-from nestopt.core.result import Reason
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+
+from nestopt.core.errors import CheckError, InputError
+from nestopt.core.io import validate_model
 from nestopt.core.verdict import Verdict
-from nestopt.placement.judge.check.claims import EXACT, check_objective, instance_data, is_solved
+from nestopt.placement.judge.check.claims import (
+    EXACT,
+    check_objective,
+    check_settings,
+    check_unsolved,
+    instance_data,
+    is_solved,
+)
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
 
 __all__ = ["check"]
+
+_Amount = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+
+
+class _Stage(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    device: Literal["accelerator", "cpu"]
+    operators: list[StrictInt]
+    load: _Amount
+    memory: _Amount
+
+
+class _Split(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schema_: Literal["nestopt.maxload-split/1"] = Field(alias="schema")
+    stages: Annotated[list[_Stage], Field(min_length=1)]
 
 
 def check(result: Result) -> Verdict:
@@ -34,15 +61,19 @@ def check(result: Result) -> Verdict:
         At the first thing that is wrong, with what and where.
     """
     data = instance_data(result, "nestopt.maxload/1")
+    check_settings(result, "max-load")
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
-        return _check_unsolved(data, result, Verdict(lines))
+        verdict = Verdict(lines)
+        verdict.add(check_unsolved(result, *_on_one(data)))
+        return verdict
     assert result.solution_json is not None
     try:
+        validate_model(_Split, result.solution_json)
+    except InputError as error:
+        raise CheckError(f"solution: {error}") from error
+    try:
         stages = result.solution_json["stages"]
-        for stage in stages:
-            if stage["device"] not in ("accelerator", "cpu"):
-                raise CheckError(f"solution.stages: unknown device {stage['device']!r}")
         where = _check_cover(data, stages)
         lines.append(f"each of the {len(where)} operators lies in one of {len(stages)} stages")
         lines += _check_devices(data, stages)
@@ -58,22 +89,18 @@ def check(result: Result) -> Verdict:
     return verdict
 
 
-def _check_unsolved(data: dict[str, Any], result: Result, verdict: Verdict) -> Verdict:
-    """An infeasible instance has no trivial split."""
-    if result.termination.reason is not Reason.INFEASIBLE:
-        verdict.claimed.append(
-            f"the method found no solution (limit: {result.termination.limit.value})"
-        )
-        return verdict
+def _on_one(data: dict[str, Any]) -> tuple[float, str]:
+    """The load of one device that runs everything, if one can; and which."""
+    operators = data["operators"]
+    found = [(math.inf, "no single device can run everything")]
     if data["cpus"] > 0:
-        raise CheckError("claimed infeasible, but one CPU can run everything")
-    supported = all(o["on_accelerator"] for o in data["operators"])
-    memory = math.fsum(o["memory"] for o in data["operators"])
-    if supported and memory <= data["accelerator_memory"]:
-        raise CheckError("claimed infeasible, but one accelerator can run everything")
-    verdict.verified.append("no single device can run everything")
-    verdict.claimed.append(f"infeasible, by {result.method}")
-    return verdict
+        found.append((math.fsum(o["cpu_time"] for o in operators), "one CPU with everything"))
+    memory = math.fsum(o["memory"] for o in operators)
+    able = all(o["on_accelerator"] for o in operators)
+    if data["accelerators"] > 0 and able and memory <= data["accelerator_memory"]:
+        load = math.fsum(o["accelerator_time"] for o in operators)
+        found.append((load, "one accelerator with everything"))
+    return min(found)
 
 
 def _check_cover(data: dict[str, Any], stages: list[dict[str, Any]]) -> dict[int, int]:

@@ -186,7 +186,9 @@ def _costs(problem: MaxLoadProblem, units: Units) -> _Costs:
 
 
 def _table(problem: MaxLoadProblem, lattice: IdealLattice) -> _Table:
-    shape = (len(lattice), problem.accelerators + 1, problem.cpus + 1)
+    # no stage is empty, so that more devices than operators are of no use
+    most = len(problem.operators)
+    shape = (len(lattice), min(problem.accelerators, most) + 1, min(problem.cpus, most) + 1)
     best = np.full(shape, np.inf)
     best[0] = 0.0
     return _Table(best, np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int8))

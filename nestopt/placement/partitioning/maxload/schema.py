@@ -8,12 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.io import validate_model
+from nestopt.core.units import LARGEST
 from nestopt.placement.model.ideals import topological_order
 from nestopt.placement.partitioning.maxload.model import MaxLoadProblem, Operator
 
 __all__ = ["build_problem", "read_problem"]
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False, strict=True)]
 
 
 class _OperatorFile(BaseModel):

@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from nestopt.core.errors import CheckError
+from pydantic import BaseModel, ConfigDict, Field
+
+from nestopt.core.errors import CheckError, InputError
+from nestopt.core.io import validate_model
 from nestopt.core.verdict import Verdict
-from nestopt.placement.judge.check.claims import EXACT, check_objective, instance_data, is_solved
+from nestopt.placement.judge.check.claims import (
+    EXACT,
+    check_objective,
+    check_settings,
+    check_unsolved,
+    instance_data,
+    is_solved,
+)
 
 if TYPE_CHECKING:
     from nestopt.core.result import Result
 
 __all__ = ["check"]
+
+_Amount = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+_Count = Annotated[int, Field(strict=True, ge=1)]
+
+
+class _Stage(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    data: _Count
+    tensor: _Count
+    variants: dict[str, Annotated[int, Field(strict=True, ge=0)]]
+    time: _Amount
+    memory: _Amount
+
+
+class _Plan(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schema_: Literal["nestopt.piper-plan/1"] = Field(alias="schema")
+    devices: _Count
+    stages: Annotated[list[_Stage], Field(min_length=1)]
 
 
 def check(result: Result) -> Verdict:
@@ -29,11 +60,17 @@ def check(result: Result) -> Verdict:
         At the first thing that is wrong, with what and where.
     """
     data = instance_data(result, "nestopt.piper/1")
+    check_settings(result, "piper")
     lines = ["the instance has the stated hash"]
     if not is_solved(result):
-        reason = result.termination.reason.value
-        return Verdict(lines, [f"{reason}, by {result.method}: no plan was found"])
+        verdict = Verdict(lines)
+        verdict.add(check_unsolved(result, _in_one_stage(data), "one stage with everything"))
+        return verdict
     assert result.solution_json is not None
+    try:
+        validate_model(_Plan, result.solution_json)
+    except InputError as error:
+        raise CheckError(f"solution: {error}") from error
     try:
         stages = result.solution_json["stages"]
         lines += _check_layers(data, stages)
@@ -46,6 +83,21 @@ def check(result: Result) -> Verdict:
     verdict = Verdict(lines)
     verdict.add(check_objective(result, max(times), "the slowest stage's time"))
     return verdict
+
+
+def _in_one_stage(data: dict[str, Any]) -> float:
+    """The least time of one stage on one replica, its layers in the variants of least memory."""
+    found = math.inf
+    layers = data["layers"]
+    for t in set.intersection(*(set(layer["variants"]) for layer in layers)):
+        chosen = [
+            min(layer["variants"][t], key=lambda v: (v["stored"] + v["fixed"], v["time"]))
+            for layer in layers
+        ]
+        memory = math.fsum(v["stored"] + v["fixed"] for v in chosen)
+        if int(t) <= data["devices"] and memory <= data["memory"]:
+            found = min(found, math.fsum(v["time"] for v in chosen))
+    return found
 
 
 def _check_layers(data: dict[str, Any], stages: list[dict[str, Any]]) -> list[str]:

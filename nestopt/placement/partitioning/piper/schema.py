@@ -8,12 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from nestopt.core.errors import InputError, NestoptError
 from nestopt.core.io import validate_model
+from nestopt.core.units import LARGEST
 from nestopt.placement.model.ideals import topological_order
 from nestopt.placement.partitioning.piper.model import Layer, PiperProblem, Variant
 
 __all__ = ["build_problem", "read_problem"]
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False, strict=True)]
 _Degree = Annotated[int, Field(ge=1)]
 
 
@@ -46,7 +47,7 @@ class _ProblemFile(BaseModel):
     name: str
     devices: int = Field(ge=1, strict=True)
     memory: _Amount
-    bandwidth: float = Field(gt=0, allow_inf_nan=False, strict=True)
+    bandwidth: float = Field(ge=1 / LARGEST, le=LARGEST, strict=True)
     micro_batches: int = Field(ge=1, strict=True)
     layers: list[_LayerFile] = Field(min_length=1)
     edges: list[tuple[StrictInt, StrictInt, _Amount]]
