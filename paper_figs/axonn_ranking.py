@@ -226,10 +226,9 @@ def _validation_table(paths: Paths, tables: Sequence[dict[str, Any]]) -> None:
             for table in tables
         ],
         """Predictions against published measurements. MAPE: arithmetic mean of |predicted -
-        measured| / measured over the rows that no calibration
-        saw. Spearman: rank correlation of FLOP/s a device, over all n. Regret, over all n: over groups of
-        alternatives for one job, the largest of measured time of the predicted best / measured time
-        of the best - 1.""",
+        measured| / measured over the rows that no calibration saw. Spearman: rank correlation of
+        FLOP/s a device, over all n. Regret, over all n: over groups of alternatives for one job,
+        the largest of measured time of the predicted best / measured time of the best - 1.""",
         texts=2,
     )  # fmt: skip
 
