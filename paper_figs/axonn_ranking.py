@@ -45,9 +45,9 @@ NAMES = {
     "axonn_80b": "AxoNN, 80B",
     "axonn_20b": "AxoNN, 20B",
     "korthikanti2022_table4": "Korthikanti 2022, table 4",
-    "korthikanti2022_fig1_states": "Korthikanti 2022, figure 1, states",
-    "korthikanti2022_fig1_activations": "Korthikanti 2022, figure 1, activations",
-    "korthikanti2022_fig7": "Korthikanti 2022, figure 7",
+    "korthikanti2022_fig1 states": "Korthikanti 2022, fig. 1, states",
+    "korthikanti2022_fig1 activations": "Korthikanti 2022, fig. 1, activations",
+    "korthikanti2022_fig7": "Korthikanti 2022, fig. 7",
 }
 
 
