@@ -81,7 +81,7 @@ def test_a_large_group_is_stored_as_a_range() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "expected"),
     [
-        ({"pattern": "all-gathr"}, UsageError, "did you mean 'all-gather'"),
+        ({"pattern": "all-gathr"}, InputError, r"parts\[0\]\.pattern: .*did you mean 'all-gather'"),
         ({"npus": []}, InputError, "at least one NPU"),
         ({"npus": [1, 1]}, InputError, "duplicate NPU 1"),
         ({"chunk_size": 0}, InputError, "chunk_size: 0 is not a positive"),
