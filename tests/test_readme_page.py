@@ -36,6 +36,7 @@ def _run(title: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str,
     return names
 
 
+@pytest.mark.slow  # the README has the same, shorter
 def test_a_job_on_a_cluster_with_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = _run("A training job on a cluster with two failed GPUs", monkeypatch, tmp_path)
     result, frame = names["result"], names["frame"]

@@ -162,6 +162,7 @@ def test_killing_the_runner_loses_only_cells_in_flight(
     assert _canonical(out) == undisturbed
 
 
+@pytest.mark.slow
 def test_killing_a_worker_loses_nothing(
     undisturbed: dict[str, Any], tiny: Path, runner: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -65,10 +65,11 @@ def retime(
             schedule.link.astype(np.int64),
             occupancy,
             transfer,
-            schedule.start_ps if priority is None else priority,
+            # copies, of one type: for another the kernel would be compiled anew
+            np.array(schedule.start_ps if priority is None else priority, dtype=np.int64),
             next_ptr,
             nexts,
-            waits,
+            waits.astype(np.int64),
             instance.topology.num_links,
             start,
         )

@@ -180,7 +180,7 @@ def in_time(instance: CollectiveInstance, size: int, plan: Plan) -> Schedule:
     occupancy = instance.occupancy_ps(size)[plan.link]
     transfer = instance.transfer_ps(size)[plan.link]
     sends = len(plan.link)
-    waits = (plan.before >= 0).astype(np.int32)
+    waits = (plan.before >= 0).astype(np.int64)
     order = np.argsort(plan.before, kind="stable")
     order = order[plan.before[order] >= 0]
     ptr = np.zeros(sends + 1, dtype=np.int64)

@@ -37,7 +37,7 @@ def list_schedule(
         Of each send; the times in picoseconds, at least 1.
     next_ptr, nexts
         Sends that wait for each send's arrival.
-    waits : int32[S]
+    waits : int64[S]
         How many sends each send waits for; used up.
     start : int64[S]
         Filled.

@@ -242,7 +242,10 @@ def pack_trees(
     key = np.empty(hops, dtype=np.int64)
     tie = np.empty(hops, dtype=np.int64)
     item = np.empty(hops, dtype=np.int64)
-    makespan, moment, sends = np.int64(0), np.int64(0), 0
+    makespan, moment = np.int64(0), np.int64(0)
+    sends: Any = np.int64(0)
+    # no constants: for each, and for the first 0 of `sends`, `_grow` would be compiled anew
+    backward, forward = links >= 0, links < 0
     for turn in range(len(turns)):
         c = turns[turn]
         size, group = size_of[c], member[part_of[c]]
@@ -250,7 +253,7 @@ def pack_trees(
         begun, tried = moment, 0
         while True:
             middle[c], early = _grow(
-                True, root[c], moment, size, back_out_ptr, back_out, back_src, back_dst,
+                backward, root[c], moment, size, back_out_ptr, back_out, back_src, back_dst,
                 back_hop_ptr, back_links, occupancy, transfer, group, relays, price, balance,
                 begin, end, count, carried, busy, reached, via, key, tie, item, link, start, sends,
             )  # fmt: skip
@@ -269,7 +272,7 @@ def pack_trees(
                 step = max(step, (moment - begun) // 16)
             moment += max(early, step)
         sends, last = _grow(
-            False, root[c], moment, size, out_ptr, out, hop_src, hop_dst, hop_ptr, hop_links,
+            forward, root[c], moment, size, out_ptr, out, hop_src, hop_dst, hop_ptr, hop_links,
             occupancy, transfer, group, relays, price, balance, begin, end, count, carried, busy,
             reached, via, key, tie, item, link, start, middle[c],
         )  # fmt: skip
